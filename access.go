@@ -19,7 +19,8 @@ func Scripts() []*lua.Script {
 		&gen.LockTryScript,
 		&gen.SemAcquireScript, &gen.SemExtendScript, &gen.SemInfoScript,
 		&gen.SemReleaseScript, &gen.SemResizeScript,
-		&gen.QueueAckScript, &gen.QueueBuryScript, &gen.QueueCancelScript, &gen.QueueControlScript, &gen.QueueExtendScript,
+		&gen.QueueAckScript, &gen.QueueBuryScript, &gen.QueueCancelScript, &gen.QueueControlScript,
+		&gen.QueueExtendScript,
 		&gen.QueueFindScript, &gen.QueueMendScript, &gen.QueueNackScript, &gen.QueuePeekScript, &gen.QueuePushScript,
 		&gen.QueuePushBareScript, &gen.QueuePushManyScript, &gen.QueuePushOneScript, &gen.QueueReclaimScript,
 		&gen.QueueReportScript, &gen.QueueRequeueScript, &gen.QueueRescheduleScript,
@@ -74,7 +75,8 @@ func AccessRules(opts *AccessOptions) []string {
 	}
 	if o.Cluster {
 		// ASKING is for a migrating slot. Without COMMAND go-redis works, but tries it again before each call.
-		commands = append(commands, "asking", "cluster|slots", "command", "pubsub|shardnumsub", "spublish", "ssubscribe")
+		commands = append(commands, "asking", "cluster|slots", "command", "pubsub|shardnumsub", "spublish",
+			"ssubscribe")
 	}
 	if o.Audit {
 		commands = append(commands, "hscan", "scan", "zscan")

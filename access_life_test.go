@@ -25,7 +25,8 @@ func life(ctx context.Context, client redis.UniversalClient, wait time.Duration)
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, budgetKey{}, wait), 10*wait)
 	defer cancel()
 	for _, part := range []func(context.Context, redis.UniversalClient) error{
-		lifeOfJobs, lifeOfWorkers, lifeOfDeadWorkers, lifeOfLocks, lifeOfStolenLocks, lifeOfReaders, lifeOfElections, lifeOfCalls,
+		lifeOfJobs, lifeOfWorkers, lifeOfDeadWorkers, lifeOfLocks, lifeOfStolenLocks, lifeOfReaders, lifeOfElections,
+		lifeOfCalls,
 	} {
 		if err := part(ctx, client); err != nil {
 			return err

@@ -25,7 +25,8 @@ var roleWork = map[luatomic.Role]func(t *testing.T, ctx context.Context, client 
 	luatomic.RoleProducer: func(t *testing.T, ctx context.Context, client *redis.Client) error {
 		q := accessQueue(client, "roles", 0)
 		_, one := q.Push(ctx, queue.Job{Body: []byte("x")})
-		_, many := q.Push(ctx, queue.Job{Unique: "u", Headers: map[string]string{"a": "b"}}, queue.Job{Delay: time.Millisecond})
+		_, many := q.Push(ctx, queue.Job{Unique: "u", Headers: map[string]string{"a": "b"}},
+			queue.Job{Delay: time.Millisecond})
 		_, once := q.PushOnce(ctx, "token", queue.Job{Body: []byte("y")})
 		_, all := queue.PushAll(ctx, queue.Batch{Queue: q, Jobs: []queue.Job{{Body: []byte("z")}}})
 		_, counted := q.Stats(ctx)
@@ -172,7 +173,8 @@ func TestRolesAreChecked(t *testing.T) {
 	require.NoError(t, luatomic.CheckRoles(luatomic.RoleProducer, luatomic.RoleLock))
 	require.ErrorContains(t, luatomic.CheckRoles("admin"), "the roles are producer, consumer")
 	require.ErrorContains(t, luatomic.CheckRoles(luatomic.RolePage, luatomic.RoleLock), "reads only")
-	both := luatomic.AccessRules(&luatomic.AccessOptions{Roles: []luatomic.Role{luatomic.RoleProducer, luatomic.RoleConsumer}})
+	both := luatomic.AccessRules(&luatomic.AccessOptions{Roles: []luatomic.Role{luatomic.RoleProducer,
+		luatomic.RoleConsumer}})
 	require.Contains(t, both, "~{*")
 	require.NotContains(t, both, "~lock:{*")
 }

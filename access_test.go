@@ -130,7 +130,8 @@ func TestAccessRulesAreTheLeast(t *testing.T) {
 			require.NoError(t, server.Client().ScriptFlush(t.Context()).Err())
 			var err error
 			if strings.HasPrefix(rule, "+") { // a script is called with any names
-				err = everyScript(t.Context(), server.Client(), asUser(t, server, append(without(rules, i), anyName...)), "c")
+				err = everyScript(t.Context(), server.Client(),
+					asUser(t, server, append(without(rules, i), anyName...)), "c")
 			}
 			if err == nil {
 				err = life(t.Context(), asUser(t, server, without(rules, i)), shortBudget)
@@ -151,7 +152,8 @@ func TestAccessRulesOnACluster(t *testing.T) {
 	opts.Cluster = true
 	rules := luatomic.AccessRules(opts)
 	// Rules that only a cluster needs: without them something fails.
-	needed := []string{"", "+cluster|slots", "+pubsub|shardnumsub", "+spublish", "+ssubscribe", "&" + `my\*?app:lock:{*`, "&" + `my\*?app:rw:{*`, "&" + `my\*?app:sem:{*`}
+	needed := []string{"", "+cluster|slots", "+pubsub|shardnumsub", "+spublish", "+ssubscribe",
+		"&" + `my\*?app:lock:{*`, "&" + `my\*?app:rw:{*`, "&" + `my\*?app:sem:{*`}
 	for _, missing := range needed {
 		for _, node := range cluster.Nodes() {
 			asUser(t, node, slices.DeleteFunc(slices.Clone(rules), func(r string) bool { return r == missing }))
@@ -191,7 +193,8 @@ func TestAccessRulesOfReplicas(t *testing.T) {
 	})
 	for _, allowed := range []bool{true, false} {
 		client := asUser(t, server, luatomic.AccessRules(&luatomic.AccessOptions{Replicas: allowed}))
-		lease, err := lock.New(client, &lock.Options{Replicas: 1, ReplicaTimeout: 5 * time.Second}).Try(t.Context(), "x")
+		lease, err := lock.New(client, &lock.Options{Replicas: 1, ReplicaTimeout: 5 * time.Second}).Try(t.Context(),
+			"x")
 		require.Equal(t, allowed, err == nil, "%v", err)
 		if !allowed {
 			require.ErrorIs(t, err, lock.ErrNotReplicated)

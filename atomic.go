@@ -21,8 +21,8 @@
 //
 // # Not promised
 //
-// What Redis acknowledged and then lost in a failover is lost. A lease on a lock can end while its holder is paused: give
-// the fencing token to whatever the lock protects. A job is delivered at least once, not exactly once.
+// What Redis acknowledged and then lost in a failover is lost. A lease on a lock can end while its holder is paused:
+// give the fencing token to whatever the lock protects. A job is delivered at least once, not exactly once.
 //
 // Nothing starts by itself: no goroutine, no logger. Loops are methods that block until their context ends.
 package luatomic
@@ -83,5 +83,6 @@ func ConsumeAll(ctx context.Context, opts *ConsumeOptions, h Handler, from ...Qu
 // Snooze is the error of a handler that wants its job again after d, without a failure counted. See [queue.Snooze].
 func Snooze(d time.Duration) error { return queue.Snooze(d) }
 
-// Discard is the error of a handler whose job must not be tried again; the job goes to the dead set. See [queue.Discard].
+// Discard is the error of a handler whose job must not be tried again; the job goes to the dead set. See
+// [queue.Discard].
 func Discard(err error) error { return queue.Discard(err) }

@@ -308,7 +308,8 @@ func BenchmarkLockPair(b *testing.B) {
 		_, name, c := lab.NewLocker(b, nil)
 		b.ReportAllocs()
 		for b.Loop() {
-			lab.Fatal(b, c.SetArgs(b.Context(), name, uuid.NewString(), redis.SetArgs{Mode: "NX", TTL: 10 * time.Second}).Err())
+			lab.Fatal(b,
+				c.SetArgs(b.Context(), name, uuid.NewString(), redis.SetArgs{Mode: "NX", TTL: 10 * time.Second}).Err())
 			lab.Fatal(b, c.Del(b.Context(), name).Err())
 		}
 	})

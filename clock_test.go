@@ -87,7 +87,8 @@ func steppedQueue(t *testing.T, c *redis.Client) (short, long *queue.Queue, one,
 	require.NoError(t, err)
 	long, err = queue.New(c, name, &queue.Options{Lease: 2 * aStep})
 	require.NoError(t, err)
-	lab.Push(t, short, queue.Job{ID: "one"}, queue.Job{ID: "two"}, queue.Job{ID: "soon", Delay: aStep / 2}, queue.Job{ID: "later", Delay: 2 * aStep})
+	lab.Push(t, short, queue.Job{ID: "one"}, queue.Job{ID: "two"}, queue.Job{ID: "soon", Delay: aStep / 2},
+		queue.Job{ID: "later", Delay: 2 * aStep})
 	return short, long, lab.TakeOne(t, short), lab.TakeOne(t, long)
 }
 

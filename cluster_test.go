@@ -25,7 +25,9 @@ func TestOnACluster(t *testing.T) {
 		require.NoError(t, err)
 		_, err = q.Push(ctx, queue.Job{}, queue.Job{Delay: time.Millisecond})
 		require.NoError(t, err)
-		out, err := q.Consume(ctx, &queue.ConsumeOptions{Drain: true}, func(context.Context, *queue.Delivery) error { return nil })
+		out, err := q.Consume(ctx, &queue.ConsumeOptions{Drain: true}, func(context.Context, *queue.Delivery) error {
+			return nil
+		})
 		require.NoError(t, err)
 		require.Equal(t, 2, out.Acked)
 

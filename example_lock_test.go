@@ -34,11 +34,12 @@ func ExampleLocker_Semaphore() {
 	locks := luatomic.NewLocker(client, &luatomic.LockerOptions{TTL: 10 * time.Second, Note: "worker-7"})
 	defer func() { _ = locks.Close() }()
 
-	err := locks.Semaphore("gpu", 8).Do(context.Background(), 2, func(ctx context.Context, lease *luatomic.Lease) error {
-		info, err := locks.Semaphore("gpu", 8).Info(ctx)
-		fmt.Println("used:", info.Used, "of", info.Limit)
-		return err
-	})
+	err := locks.Semaphore("gpu", 8).Do(context.Background(), 2,
+		func(ctx context.Context, lease *luatomic.Lease) error {
+			info, err := locks.Semaphore("gpu", 8).Info(ctx)
+			fmt.Println("used:", info.Used, "of", info.Limit)
+			return err
+		})
 	fmt.Println(err)
 	// Output:
 	// used: 2 of 8

@@ -142,12 +142,14 @@ func (s *sweep) sameButRepeated(fault string, after contents) {
 			}
 		case map[string]float64:
 			got, _ := after.values[name].(map[string]float64)
-			if s.script.Name == "queue_take" && kindOf(name) == "l" && s.before.values[strings.TrimSuffix(name, "l")+"d"] != nil {
+			if s.script.Name == "queue_take" && kindOf(name) == "l" &&
+				s.before.values[strings.TrimSuffix(name, "l")+"d"] != nil {
 				continue // the entry of a job that was buried while ready may deliver it, in place of the next one
 			}
 			require.True(s.t, maps.Equal(s.moved(want, after, name), got), "%s: %v, not %v", what, got, want)
 		default:
-			if slices.Contains([]string{"queue_nack", "queue_take", "queue_cancel", "queue_bury", "queue_requeue"}, s.script.Name) {
+			if slices.Contains([]string{"queue_nack", "queue_take", "queue_cancel", "queue_bury", "queue_requeue"},
+				s.script.Name) {
 				continue // a receipt: it has what the repeat has done
 			}
 			require.Equal(s.t, want, after.values[name], what)

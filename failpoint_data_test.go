@@ -21,7 +21,8 @@ import (
 
 // queueCase is a call after some others. Leases of a millisecond in the preparation have expired: the sweep stops the
 // clock a second later.
-func queueCase(name string, opts queue.Options, run scriptcase.QueueStep, before ...scriptcase.QueueStep) failpointCase {
+func queueCase(name string, opts queue.Options, run scriptcase.QueueStep,
+	before ...scriptcase.QueueStep) failpointCase {
 	var ds []*queue.Delivery
 	call := func(ctx context.Context, c lua.Client, k string, steps ...scriptcase.QueueStep) error {
 		q, err := queue.New(c, k, &opts)
@@ -73,7 +74,8 @@ func bareCase(name string, n int) failpointCase {
 		c.HSet(ctx, "{"+k+"}:b", "there", "body")
 		return c.RPush(ctx, "{"+k+"}:r", "1:there").Err()
 	}, run: func(ctx context.Context, c lua.Client, k string) (string, error) {
-		p := gen.QueuePushBareParams{Ready: "{" + k + "}:r", Bodies: "{" + k + "}:b", Control: "{" + k + "}:c", Wake: "{" + k + "}:w",
+		p := gen.QueuePushBareParams{Ready: "{" + k + "}:r", Bodies: "{" + k + "}:b", Control: "{" + k + "}:c",
+			Wake:     "{" + k + "}:w",
 			Finished: "{" + k + "}:f"}
 		for i := range n {
 			p.Jobs = append(p.Jobs, gen.QueuePushBareJob{ID: fmt.Sprint("new", i), Body: []byte("B")})
@@ -130,7 +132,8 @@ func trims(limits queue.DeadLimits) scriptcase.QueueStep {
 // every branch that writes.
 func failpointCases() []failpointCase {
 	hour, soon := queue.Options{Lease: time.Hour}, queue.Options{Lease: time.Millisecond, MaxFailures: 2}
-	named := []queue.Job{{ID: "a", Body: []byte("A"), Unique: "x"}, {ID: "b", Body: []byte("B"), Unique: "y", UniqueTTL: time.Minute}, {ID: "c", Body: []byte("C")}}
+	named := []queue.Job{{ID: "a", Body: []byte("A"), Unique: "x"},
+		{ID: "b", Body: []byte("B"), Unique: "y", UniqueTTL: time.Minute}, {ID: "c", Body: []byte("C")}}
 	held := queue.Job{ID: "held", Unique: "name", Delay: time.Hour}
 	over := queue.Job{ID: "over", Unique: "free", UniqueTTL: time.Millisecond}
 	due := lab.Numbered(20, time.Millisecond)
@@ -145,28 +148,35 @@ func failpointCases() []failpointCase {
 	}
 	mixed[11].ID, mixed[20].Unique = "a", "name"
 	return slices.Concat([]failpointCase{
-		queueCase("queue_push/one known", hour, scriptcase.Pushes(queue.Job{ID: "j0"}), func(ctx context.Context, q *queue.Queue, _ *[]*queue.Delivery) error {
-			_, err := q.Push(ctx, lab.Numbered(1, 0)...)
-			return err
-		}),
-		queueCase("queue_push/chunks", hour, scriptcase.Pushes(mixed...), func(ctx context.Context, q *queue.Queue, _ *[]*queue.Delivery) error {
-			_, err := q.Push(ctx, append(named, held)...)
-			return err
-		}),
+		queueCase("queue_push/one known", hour, scriptcase.Pushes(queue.Job{ID: "j0"}),
+			func(ctx context.Context, q *queue.Queue, _ *[]*queue.Delivery) error {
+				_, err := q.Push(ctx, lab.Numbered(1, 0)...)
+				return err
+			}),
+		queueCase("queue_push/chunks", hour, scriptcase.Pushes(mixed...),
+			func(ctx context.Context, q *queue.Queue, _ *[]*queue.Delivery) error {
+				_, err := q.Push(ctx, append(named, held)...)
+				return err
+			}),
 		bareCase("queue_push_bare/chunks", 120),
-		queueCase("queue_push/after a holder", hour, func(ctx context.Context, q *queue.Queue, _ *[]*queue.Delivery) error {
-			_, err := q.Push(ctx, queue.Job{ID: "new", Unique: "free"})
-			return err
-		}, scriptcase.Pushes(over)),
-		manyCase("queue_push_many/chunks", []queue.Batch{{Jobs: mixed[:600]}, {Jobs: mixed[600:]}}, append(named, held)),
-		manyCase("queue_push_many/after a holder", []queue.Batch{{Jobs: []queue.Job{{ID: "new", Unique: "free"}}}, {Jobs: []queue.Job{{ID: "new", Unique: "free"}, {ID: "over", Delay: time.Hour}}}}, []queue.Job{over}),
+		queueCase("queue_push/after a holder", hour,
+			func(ctx context.Context, q *queue.Queue, _ *[]*queue.Delivery) error {
+				_, err := q.Push(ctx, queue.Job{ID: "new", Unique: "free"})
+				return err
+			}, scriptcase.Pushes(over)),
+		manyCase("queue_push_many/chunks", []queue.Batch{{Jobs: mixed[:600]}, {Jobs: mixed[600:]}},
+			append(named, held)),
+		manyCase("queue_push_many/after a holder", []queue.Batch{{Jobs: []queue.Job{{ID: "new", Unique: "free"}}},
+			{Jobs: []queue.Job{{ID: "new", Unique: "free"}, {ID: "over", Delay: time.Hour}}}}, []queue.Job{over}),
 		queueCase("queue_take/chunks", hour, takes(1000), scriptcase.Pushes(lab.Numbered(1000, 0)...)),
 		queueCase("queue_take/due", hour, takes(30), scriptcase.Pushes(append(due, named...)...)),
 		queueCase("queue_take/some due", hour, takes(10), scriptcase.Pushes(append(due, named...)...)),
-		thenPush(queueCase("queue_take/cancelled", hour, takes(2), scriptcase.Pushes(lab.Numbered(6, 0)...), scriptcase.Cancels("j0", "j1", "j3"))),
+		thenPush(queueCase("queue_take/cancelled", hour, takes(2), scriptcase.Pushes(lab.Numbered(6, 0)...),
+			scriptcase.Cancels("j0", "j1", "j3"))),
 		queueCase("queue_take/failed", hour, takes(2), scriptcase.Pushes(lab.Numbered(3, 0)...), takes(3), nacks(0)),
 		twoQueuesCase(),
-		queueCase("queue_ack/chunks", hour, acks, scriptcase.Pushes(lab.Numbered(600, 0)...), takes(600), nacks(0), takes(600)),
+		queueCase("queue_ack/chunks", hour, acks, scriptcase.Pushes(lab.Numbered(600, 0)...), takes(600), nacks(0),
+			takes(600)),
 		queueCase("queue_ack/names", hour, acks, scriptcase.Pushes(named...), takes(3)),
 		queueCase("queue_extend/many", hour, extends, scriptcase.Pushes(lab.Numbered(500, 0)...), takes(500)),
 		queueCase("queue_nack/now", hour, nacks(0), scriptcase.Pushes(named...), takes(3)),
@@ -174,21 +184,35 @@ func failpointCases() []failpointCase {
 		queueCase("queue_nack/returned", hour, returns, scriptcase.Pushes(named...), takes(3)),
 		queueCase("queue_nack/buried", hour, buries, scriptcase.Pushes(named...), takes(3)),
 		queueCase("queue_reclaim/returned", soon, scriptcase.Reclaims, scriptcase.Pushes(named...), takes(3)),
-		queueCase("queue_reclaim/buried", soon, scriptcase.Reclaims, scriptcase.Pushes(named...), takes(3), nacks(0), takes(2)),
-		thenTake(queueCase("queue_cancel/ready", hour, scriptcase.Cancels("j0", "j1"), scriptcase.Pushes(lab.Numbered(3, 0)...))),
-		queueCase("queue_cancel/places", hour, scriptcase.Cancels("a", "b", "c", "held", "absent"), scriptcase.Pushes(append(named, held)...), takes(2), func(ctx context.Context, q *queue.Queue, ds *[]*queue.Delivery) error {
-			return q.Bury(ctx, "reason", (*ds)[0])
-		}),
-		queueCase("queue_bury/places", hour, scriptcase.BuriesJobs("a", "b", "c", "held", "absent"), scriptcase.Pushes(append(named, held)...), takes(1)),
-		queueCase("queue_take/buried", hour, takes(2), scriptcase.Pushes(lab.Numbered(6, 0)...), scriptcase.BuriesJobs("j0", "j1", "j3")),
-		queueCase("queue_requeue/buried ready", hour, scriptcase.Requeues("a", "c", "absent"), scriptcase.Pushes(named...), scriptcase.BuriesJobs("a", "b", "c")),
-		queueCase("queue_cancel/buried ready", hour, scriptcase.Cancels("a", "c", "absent"), scriptcase.Pushes(named...), scriptcase.BuriesJobs("a", "b", "c")),
-		queueCase("queue_trim/buried ready", hour, trims(queue.DeadLimits{Jobs: 1}), scriptcase.Pushes(named...), scriptcase.BuriesJobs("a", "b", "c")),
-		queueCase("queue_nack/cancelled", hour, nacks(0), scriptcase.Pushes(named...), takes(3), scriptcase.Cancels("a", "c")),
-		queueCase("queue_reclaim/cancelled", soon, scriptcase.Reclaims, scriptcase.Pushes(named...), takes(3), scriptcase.Cancels("a", "c")),
-		queueCase("queue_requeue/ids", hour, scriptcase.Requeues("a", "c", "absent"), scriptcase.Pushes(named...), takes(3), buries),
-		queueCase("queue_trim/some", hour, trims(queue.DeadLimits{Jobs: 1}), scriptcase.Pushes(named...), takes(3), buries),
-		queueCase("delayed_promote/many", hour, scriptcase.Promotes, scriptcase.Pushes(lab.Numbered(1000, time.Millisecond)...)),
+		queueCase("queue_reclaim/buried", soon, scriptcase.Reclaims, scriptcase.Pushes(named...), takes(3),
+			nacks(0), takes(2)),
+		thenTake(queueCase("queue_cancel/ready", hour, scriptcase.Cancels("j0", "j1"),
+			scriptcase.Pushes(lab.Numbered(3, 0)...))),
+		queueCase("queue_cancel/places", hour, scriptcase.Cancels("a", "b", "c", "held", "absent"),
+			scriptcase.Pushes(append(named, held)...), takes(2),
+			func(ctx context.Context, q *queue.Queue, ds *[]*queue.Delivery) error {
+				return q.Bury(ctx, "reason", (*ds)[0])
+			}),
+		queueCase("queue_bury/places", hour, scriptcase.BuriesJobs("a", "b", "c", "held", "absent"),
+			scriptcase.Pushes(append(named, held)...), takes(1)),
+		queueCase("queue_take/buried", hour, takes(2), scriptcase.Pushes(lab.Numbered(6, 0)...),
+			scriptcase.BuriesJobs("j0", "j1", "j3")),
+		queueCase("queue_requeue/buried ready", hour, scriptcase.Requeues("a", "c", "absent"),
+			scriptcase.Pushes(named...), scriptcase.BuriesJobs("a", "b", "c")),
+		queueCase("queue_cancel/buried ready", hour, scriptcase.Cancels("a", "c", "absent"),
+			scriptcase.Pushes(named...), scriptcase.BuriesJobs("a", "b", "c")),
+		queueCase("queue_trim/buried ready", hour, trims(queue.DeadLimits{Jobs: 1}), scriptcase.Pushes(named...),
+			scriptcase.BuriesJobs("a", "b", "c")),
+		queueCase("queue_nack/cancelled", hour, nacks(0), scriptcase.Pushes(named...), takes(3),
+			scriptcase.Cancels("a", "c")),
+		queueCase("queue_reclaim/cancelled", soon, scriptcase.Reclaims, scriptcase.Pushes(named...), takes(3),
+			scriptcase.Cancels("a", "c")),
+		queueCase("queue_requeue/ids", hour, scriptcase.Requeues("a", "c", "absent"), scriptcase.Pushes(named...),
+			takes(3), buries),
+		queueCase("queue_trim/some", hour, trims(queue.DeadLimits{Jobs: 1}), scriptcase.Pushes(named...),
+			takes(3), buries),
+		queueCase("delayed_promote/many", hour, scriptcase.Promotes,
+			scriptcase.Pushes(lab.Numbered(1000, time.Millisecond)...)),
 	}, otherCases(), semCases())
 }
 
@@ -235,7 +259,8 @@ func thenPush(fc failpointCase) failpointCase {
 	fc.then = func(ctx context.Context, t *testing.T, c *redis.Client, k, fault string) {
 		q, err := queue.New(c, k, nil)
 		require.NoError(t, err)
-		pushed, err := q.Push(ctx, queue.Job{ID: "j0", Body: []byte("new")}, queue.Job{ID: "j1", Body: []byte("new")}, queue.Job{ID: "j3", Body: []byte("new")})
+		pushed, err := q.Push(ctx, queue.Job{ID: "j0", Body: []byte("new")}, queue.Job{ID: "j1", Body: []byte("new")},
+			queue.Job{ID: "j3", Body: []byte("new")})
 		require.NoError(t, err)
 		require.Equal(t, 3, pushed.Ready+len(pushed.Duplicates))
 		delivered := make(map[string]bool)
@@ -279,10 +304,12 @@ func otherCases() []failpointCase {
 	for _, call := range scriptcase.ScriptCalls() {
 		base[call.Script.Name] = call
 	}
-	more := func(name string, add func(ctx context.Context, t *testing.T, c *redis.Client, k string) error) failpointCase {
+	more := func(name string, add func(ctx context.Context, t *testing.T, c *redis.Client,
+		k string) error) failpointCase {
 		script, _, _ := strings.Cut(name, "/")
 		call := base[script]
-		return failpointCase{name: name, run: call.Run, prepare: func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
+		return failpointCase{name: name, run: call.Run, prepare: func(ctx context.Context, t *testing.T,
+			c *redis.Client, k string) error {
 			if err := call.Prepare(ctx, c, k); err != nil {
 				return err
 			}
@@ -290,7 +317,8 @@ func otherCases() []failpointCase {
 		}}
 	}
 	awaited := func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
-		err := c.ZAdd(ctx, "{"+k+"}:w", redis.Z{Score: lab.Future - 1, Member: k + "dead"}, redis.Z{Score: lab.Future, Member: k + "n"}).Err()
+		err := c.ZAdd(ctx, "{"+k+"}:w", redis.Z{Score: lab.Future - 1, Member: k + "dead"},
+			redis.Z{Score: lab.Future, Member: k + "n"}).Err()
 		return errors.Join(err, lab.Subscribe(ctx, t, c, k+"n"))
 	}
 	one := queueCase("queue_push/one awaited", queue.Options{}, scriptcase.Pushes(queue.Job{ID: "one"}))

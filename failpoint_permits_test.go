@@ -16,29 +16,35 @@ import (
 // semCases are the cases with live waiters.
 func semCases() []failpointCase {
 	var cases []failpointCase
-	addCase := func(call scriptcase.ScriptCall, name string, prepare func(context.Context, *redis.Client, string) error) {
-		cases = append(cases, failpointCase{call.Script.Name + "/" + name, func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
-			return errors.Join(prepare(ctx, c, k), lab.Subscribe(ctx, t, c, "c:"+k+":p"))
-		}, call.Run, nil})
+	addCase := func(call scriptcase.ScriptCall, name string, prepare func(context.Context, *redis.Client,
+		string) error) {
+		cases = append(cases, failpointCase{call.Script.Name + "/" + name,
+			func(ctx context.Context, t *testing.T, c *redis.Client, k string) error {
+				return errors.Join(prepare(ctx, c, k), lab.Subscribe(ctx, t, c, "c:"+k+":p"))
+			}, call.Run, nil})
 	}
 	calls := make(map[string]scriptcase.ScriptCall)
 	for _, call := range scriptcase.SemCalls() {
 		calls[call.Script.Name] = call // the last call, which waits
 	}
 	alive := func(k string) []string {
-		return []string{scriptcase.Standing("p.x:1"), scriptcase.Standing("q.dead:1"), scriptcase.Standing("p.y:1"), scriptcase.Standing("p.heavy:5")}
+		return []string{scriptcase.Standing("p.x:1"), scriptcase.Standing("q.dead:1"), scriptcase.Standing("p.y:1"),
+			scriptcase.Standing("p.heavy:5")}
 	}
-	with := func(limit int, holders map[string]float64, first ...string) func(context.Context, *redis.Client, string) error {
+	with := func(limit int, holders map[string]float64, first ...string) func(context.Context, *redis.Client,
+		string) error {
 		return func(ctx context.Context, c *redis.Client, k string) error {
 			return scriptcase.SemOf(limit, holders, append(first, alive(k)...)...)(ctx, c, k)
 		}
 	}
 	mine := map[string]float64{"p.me:2": lab.Future, "p.me:2\nmine": lab.Future, "p.old:3": lab.Past}
 	addCase(calls["sem_acquire"], "notified", with(5, map[string]float64{"p.a:3": lab.Past, "p.b:1": lab.Future}))
-	addCase(calls["sem_acquire"], "first", with(5, map[string]float64{"p.a:3": lab.Past, "p.b:1": lab.Future}, scriptcase.Standing("p.me:2")))
+	addCase(calls["sem_acquire"], "first", with(5, map[string]float64{"p.a:3": lab.Past, "p.b:1": lab.Future},
+		scriptcase.Standing("p.me:2")))
 	addCase(calls["sem_acquire"], "again", with(5, mine, scriptcase.Standing("p.me:2")))
 	addCase(calls["sem_release"], "notified", with(5, mine))
-	addCase(calls["sem_release"], "twice", with(5, mine, scriptcase.Standing("p.old:3"), scriptcase.Standing("p.gone:1")))
+	addCase(calls["sem_release"], "twice", with(5, mine, scriptcase.Standing("p.old:3"),
+		scriptcase.Standing("p.gone:1")))
 	addCase(calls["sem_resize"], "notified", with(2, mine))
 	return cases
 }

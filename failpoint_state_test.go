@@ -93,7 +93,8 @@ func jobID(entry string) string {
 }
 
 // recordCall returns the script and the arguments of a call, recorded by a client that sends nothing.
-func recordCall(ctx context.Context, t *testing.T, run func(context.Context, lua.Client, string) (string, error), k string) (*lua.Script, []any) {
+func recordCall(ctx context.Context, t *testing.T, run func(context.Context, lua.Client, string) (string, error),
+	k string) (*lua.Script, []any) {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	lua.Direct(c) // the hook ends the context of the call itself

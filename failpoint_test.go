@@ -22,16 +22,17 @@ import (
 // Redis does not roll a script back. So each script declares what an error half-way can leave behind. This sweep
 // raises the error: at the first write, at the second, and so on until a run ends without reaching its failpoint.
 //
-// A run is the script's own text behind one prefix on its first line, see luaprove.Fault, which also stops the clock: two
-// runs on the same data must end in the same state. What luagen knows of a contract is in TestPromisesOfEveryHeader; what
-// this contract means for a job, a lock, a permit or a call is here.
+// A run is the script's own text behind one prefix on its first line, see luaprove.Fault, which also stops the clock:
+// two runs on the same data must end in the same state. What luagen knows of a contract is in
+// TestPromisesOfEveryHeader; what this contract means for a job, a lock, a permit or a call is here.
 func TestFailpointsOfEveryScript(t *testing.T) {
 	t.Parallel()
 	cases := failpointCases()
 	for _, call := range scriptcase.ScriptCalls() {
-		cases = append(cases, failpointCase{name: call.Script.Name, run: call.Run, prepare: func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
-			return call.Prepare(ctx, c, k)
-		}})
+		cases = append(cases, failpointCase{name: call.Script.Name, run: call.Run,
+			prepare: func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
+				return call.Prepare(ctx, c, k)
+			}})
 	}
 	swept := make(map[string]bool)
 	for _, fc := range cases {
@@ -152,7 +153,8 @@ func (s *sweep) run() {
 	}
 }
 
-// dropExpiring deletes the receipts of leases that are over for the sweep. Restored without a time to live they would stay.
+// dropExpiring deletes the receipts of leases that are over for the sweep. Restored without a time to live they would
+// stay.
 func (s *sweep) dropExpiring() {
 	keys := s.c.Scan(s.ctx, 0, "*"+s.k+"*", 1000).Iterator()
 	for keys.Next(s.ctx) {

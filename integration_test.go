@@ -90,7 +90,8 @@ func TestWrongTypeAtEveryKeyOfEveryScript(t *testing.T) {
 					continue
 				}
 				require.ErrorIs(t, err, lua.ErrWrongType, "key %s", key)
-				require.ErrorContains(t, err, fmt.Sprintf("key %q (%s) holds a ", secretInKey.ReplaceAllString(key, "$1*"), decl.Name))
+				require.ErrorContains(t, err, fmt.Sprintf("key %q (%s) holds a ",
+					secretInKey.ReplaceAllString(key, "$1*"), decl.Name))
 				require.ErrorContains(t, err, "not a "+decl.Type)
 				require.Equal(t, before, lab.Dump(ctx, t, c, k), "key %s", key)
 			}
@@ -199,7 +200,8 @@ func TestKeysExpire(t *testing.T) {
 		t.Run(call.Script.Name, func(t *testing.T) {
 			t.Parallel()
 			ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-			fresh := regexp.MustCompile("^(rpc_join|lock_acquire|lock_try|sem_acquire|queue_push)").MatchString(call.Script.Name)
+			fresh := regexp.MustCompile("^(rpc_join|lock_acquire|lock_try|sem_acquire|queue_push)").
+				MatchString(call.Script.Name)
 			if !fresh {
 				require.NoError(t, call.Prepare(ctx, c, k))
 			}
@@ -225,7 +227,8 @@ func TestScriptsThatMayNotWakeDoTheirWork(t *testing.T) {
 	admin, ctx := server.Client(), t.Context()
 	users := map[string]*redis.Client{"all": admin}
 	for _, command := range []string{"zpopmin", "publish"} {
-		require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", command, "reset", "on", ">pw", "~*", "&*", "+@all", "-"+command).Err())
+		require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", command, "reset", "on", ">pw", "~*", "&*", "+@all",
+			"-"+command).Err())
 		users[command] = server.Client(func(o *redis.Options) { o.Username, o.Password = command, "pw" })
 	}
 	woke := make(map[string]bool)
@@ -245,7 +248,8 @@ func TestScriptsThatMayNotWakeDoTheirWork(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"queue_push", "queue_push_many", "queue_take", "queue_nack", "queue_requeue", "queue_mend"} {
+	for _, name := range []string{"queue_push", "queue_push_many", "queue_take", "queue_nack", "queue_requeue",
+		"queue_mend"} {
 		require.True(t, woke[name], "%s wakes nobody here", name)
 	}
 }

@@ -18,7 +18,8 @@ import (
 
 // suffixes are the ends of a queue's keys by their names in the headers of the scripts.
 var suffixes = map[string]string{
-	"ready": "r", "scheduled": "s", "leases": "l", "dead": "d", "control": "c", "bodies": "b", "failures": "n", "unique": "u",
+	"ready": "r", "scheduled": "s", "leases": "l", "dead": "d", "control": "c", "bodies": "b", "failures": "n",
+	"unique": "u",
 	"expiry": "ux", "wake": "w", "options": "o", "finished": "f", "receipt": "i",
 }
 
@@ -27,7 +28,8 @@ func TestDocsOfTheQueueNameTheKeysOfTheScripts(t *testing.T) {
 	t.Parallel()
 	docs := docsOf(t, "queue")
 	for method, script := range map[string]string{
-		"Push": "queue_push", "PushAll": "queue_push_many", "Take": "queue_take", "Ack": "queue_ack", "Nack": "queue_nack",
+		"Push": "queue_push", "PushAll": "queue_push_many", "Take": "queue_take", "Ack": "queue_ack",
+		"Nack":   "queue_nack",
 		"Extend": "queue_extend", "Reclaim": "queue_reclaim", "Promote": "delayed_promote", "BuryJobs": "queue_bury",
 		"Cancel": "queue_cancel", "Reschedule": "queue_reschedule", "Requeue": "queue_requeue", "Trim": "queue_trim",
 		"Pause": "queue_control", "Resume": "queue_control", "SetLimit": "queue_control", "Stats": "queue_stats",

@@ -24,7 +24,8 @@ func TestEverythingOnAnAutoPipeliner(t *testing.T) {
 	t.Cleanup(func() { _ = piped.Close() })
 
 	q := lab.Must(luatomic.NewQueue(piped, name, nil))
-	lab.Must(q.Push(ctx, luatomic.Job{Body: []byte("now")}, luatomic.Job{Body: []byte("later"), Delay: 100 * time.Millisecond}))
+	lab.Must(q.Push(ctx, luatomic.Job{Body: []byte("now")},
+		luatomic.Job{Body: []byte("later"), Delay: 100 * time.Millisecond}))
 	done, err := q.Consume(ctx, &luatomic.ConsumeOptions{Drain: true},
 		func(context.Context, *luatomic.Delivery) error { return nil })
 	require.NoError(t, err)
@@ -46,7 +47,9 @@ func TestEverythingOnAnAutoPipeliner(t *testing.T) {
 
 	upper := luatomic.NewMethod[string, string]("upper")
 	bus := lab.Must(luatomic.NewBus(piped, name, nil))
-	require.NoError(t, upper.Serve(bus, func(_ context.Context, s string) (string, error) { return strings.ToUpper(s), nil }))
+	require.NoError(t, upper.Serve(bus, func(_ context.Context, s string) (string, error) {
+		return strings.ToUpper(s), nil
+	}))
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- bus.Run(running) }()

@@ -14,8 +14,8 @@ import (
 	"github.com/luatomic/luatomic/tools/luagen/luaprove"
 )
 
-// What luagen prove does with drawn calls, with the calls of our own on the data that they are made for: repeated, with each
-// write failing, and with each key of a wrong type. Each script changes something in one of them.
+// What luagen prove does with drawn calls, with the calls of our own on the data that they are made for: repeated, with
+// each write failing, and with each key of a wrong type. Each script changes something in one of them.
 func TestPromisesOfEveryHeader(t *testing.T) {
 	t.Parallel()
 	client, ctx := luatomictest.StartServer(t).Client(), t.Context()
@@ -35,7 +35,8 @@ func TestPromisesOfEveryHeader(t *testing.T) {
 			require.False(t, found.HasErrors(), call.Name)
 			require.NoError(t, client.FlushDB(ctx).Err())
 			require.NoError(t, call.Prepare(ctx, client))
-			result, err := luaprove.Check(ctx, client, script, luaprove.Input{Keys: call.Keys, Args: call.Args}, now.Unix()+1)
+			result, err := luaprove.Check(ctx, client, script, luaprove.Input{Keys: call.Keys, Args: call.Args},
+				now.Unix()+1)
 			require.NoError(t, err, call.Name)
 			require.Empty(t, result.Broken, call.Name)
 			open[call.Name] = result.NotTried(script)

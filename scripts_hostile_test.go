@@ -288,7 +288,9 @@ func TestArgumentsThatScriptsRefuse(t *testing.T) {
 				}
 				s.Open(call)
 				header := scriptcase.HeaderOf(call.Script)
-				at := slices.IndexFunc(header, func(b scriptcase.Bound) bool { return b.Tag == "arg" && b.Name == row.arg })
+				at := slices.IndexFunc(header, func(b scriptcase.Bound) bool {
+					return b.Tag == "arg" && b.Name == row.arg
+				})
 				reply := with(s, header[at], row.value)
 				require.ErrorContains(t, reply.Err, row.want)
 				require.ErrorContains(t, reply.Err, row.arg)

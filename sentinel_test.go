@@ -25,7 +25,9 @@ func TestSentinelFailover(t *testing.T) {
 	require.NoError(t, err)
 	holder := lab.Locker(t, c, &lock.Options{TTL: time.Minute})
 	other := lab.Locker(t, s.Client(), &lock.Options{TTL: time.Minute})
-	lab.Serving(t, lab.Echo, s.Client(), "bus", nil, func(_ context.Context, text string) (string, error) { return text, nil })
+	lab.Serving(t, lab.Echo, s.Client(), "bus", nil, func(_ context.Context, text string) (string, error) {
+		return text, nil
+	})
 	bus := lab.OpenBus(t, c, "bus", nil)
 	for round, replace := range []func(){
 		func() { s.FailOver(ctx) },

@@ -196,7 +196,8 @@ func (n *inspection) version() {
 	case err != nil:
 		n.unknown("version", "redis_version", cure)
 	case major < oldestMajor:
-		n.add("version", CheckFailed, name+" "+version+" lacks EVALSHA_RO and other commands that the scripts need", cure)
+		n.add("version", CheckFailed, name+" "+version+" lacks EVALSHA_RO and other commands that the scripts need",
+			cure)
 	default:
 		n.add("version", CheckPassed, name+" "+version, "")
 	}
@@ -242,9 +243,11 @@ func (n *inspection) persistence() {
 	case n.info["rdb_last_bgsave_status"] == "err":
 		n.add("persistence", CheckFailed, "the last snapshot failed", "see the server's log: is the disk full?")
 	case n.snapshots == "unknown":
-		n.add("persistence", CheckUnknown, "appendonly is off, and the server does not report whether it makes snapshots", cure)
+		n.add("persistence", CheckUnknown,
+			"appendonly is off, and the server does not report whether it makes snapshots", cure)
 	default:
-		n.add("persistence", CheckPassed, "snapshots only (save "+n.snapshots+"): a crash loses all writes after the last one; "+
+		n.add("persistence", CheckPassed, "snapshots only (save "+n.snapshots+
+			"): a crash loses all writes after the last one; "+
 			"appendonly keeps more", "")
 	}
 }
@@ -256,7 +259,8 @@ func (n *inspection) replication() {
 		n.unknown("replication", "role", "make sure that this is a master")
 	case role != "master":
 		n.add("replication", CheckFailed,
-			"this is a replica of "+n.info["master_host"]+":"+n.info["master_port"]+" and refuses writes", "name the master")
+			"this is a replica of "+n.info["master_host"]+":"+n.info["master_port"]+" and refuses writes",
+			"name the master")
 	case replicas == "0":
 		n.add("replication", CheckPassed, "master without replicas", "")
 	default:
@@ -297,7 +301,8 @@ func (n *inspection) clock() {
 	case !n.timed:
 		n.add("clock", CheckUnknown, "TIME is refused", "allow TIME: the scripts need it")
 	case n.ahead.Abs() > farOff:
-		n.add("clock", CheckFailed, detail, "run NTP on both: jobs that are due at a time are late or early by that much")
+		n.add("clock", CheckFailed, detail,
+			"run NTP on both: jobs that are due at a time are late or early by that much")
 	default:
 		n.add("clock", CheckPassed, detail, "")
 	}
@@ -314,6 +319,8 @@ func (n *inspection) timeouts(o *redis.Options) {
 	if o.ReadTimeout <= 0 {
 		returns = "does not return while its server hangs, also when its context ends"
 	}
-	n.add("timeouts", CheckFailed, "ContextTimeoutEnabled of the client is off: a call that shares no round trip, such "+
-		"as one of more than 64 KiB, "+returns, "set ContextTimeoutEnabled in redis.Options or redis.ClusterOptions")
+	n.add("timeouts", CheckFailed,
+		"ContextTimeoutEnabled of the client is off: a call that shares no round trip, such "+
+			"as one of more than 64 KiB, "+returns,
+		"set ContextTimeoutEnabled in redis.Options or redis.ClusterOptions")
 }

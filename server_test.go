@@ -61,7 +61,8 @@ func TestCheckServerWarnsOfEviction(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t, "--appendonly", "yes")
 	client := server.Client(prompt)
-	for _, policy := range []string{"allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"} {
+	for _, policy := range []string{"allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-lfu",
+		"volatile-random", "volatile-ttl"} {
 		require.NoError(t, client.ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
 		warnings, err := luatomic.CheckServer(t.Context(), client)
 		require.NoError(t, err)
@@ -145,8 +146,11 @@ func TestCheckServerThatDoesNotTell(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
 	ctx := t.Context()
-	require.NoError(t, server.Client().Do(ctx, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-info", "-config", "-time", "-cluster").Err())
-	client := server.Client(func(o *redis.Options) { o.Username, o.Password, o.ContextTimeoutEnabled = "app", "pw", true })
+	require.NoError(t, server.Client().Do(ctx, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-info",
+		"-config", "-time", "-cluster").Err())
+	client := server.Client(func(o *redis.Options) {
+		o.Username, o.Password, o.ContextTimeoutEnabled = "app", "pw", true
+	})
 	for name, c := range inspected(t, client) {
 		if name == "timeouts" {
 			continue // that is of the client

@@ -48,7 +48,8 @@ type bench struct {
 func measure(ctx context.Context, o options, url string, pattern *regexp.Regexp) (*result, error) {
 	logf := func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 	b := &bench{ctx: ctx, url: url, opts: o}
-	r := &result{Date: time.Now().UTC(), Machine: thisMachine(), Peers: moduleVersions(), Options: o, Absent: make(map[string]string)}
+	r := &result{Date: time.Now().UTC(), Machine: thisMachine(), Peers: moduleVersions(), Options: o,
+		Absent: make(map[string]string)}
 	from := "--url"
 	if url == "" {
 		server, err := luatomictest.Open(logf, container.Start)
@@ -338,7 +339,8 @@ func (r *result) add(row row, e entrant, m metrics) {
 	}
 	in := to.entrant(e.name)
 	if in == nil {
-		to.Entrants = append(to.Entrants, entrants{Name: e.name, Kind: e.kind, Note: e.note, Metrics: make(map[string][]float64)})
+		to.Entrants = append(to.Entrants, entrants{Name: e.name, Kind: e.kind, Note: e.note,
+			Metrics: make(map[string][]float64)})
 		in = &to.Entrants[len(to.Entrants)-1]
 	}
 	for name, value := range m {

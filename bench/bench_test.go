@@ -55,7 +55,8 @@ func TestTheCommandsOfThePageReachTheProgram(t *testing.T) {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for _, m := range regexp.MustCompile(`make bench-all ROWS='([^']*)'`).FindAllStringSubmatch(string(text), -1) {
-			made, err := exec.CommandContext(t.Context(), "make", "-n", "-C", "..", "-o", "redis", "bench-all", "GO=echo go",
+			made, err := exec.CommandContext(t.Context(), "make", "-n", "-C", "..", "-o", "redis", "bench-all",
+				"GO=echo go",
 				"ROWS="+m[1]).Output()
 			require.NoError(t, err)
 			lines := strings.Split(strings.TrimSpace(string(made)), "\n")
@@ -139,12 +140,15 @@ func TestWrongCommandsNameTheUsage(t *testing.T) {
 		require.ErrorContains(t, command(t.Context(), args), "usage: bench run", args)
 	}
 	require.ErrorContains(t, command(t.Context(), []string{"run", "-rows", "("}), "-rows: ")
-	require.ErrorContains(t, command(t.Context(), []string{"table", "bench_test.go"}), "bench_test.go is no result file")
-	require.ErrorContains(t, command(t.Context(), []string{"run", "-url", "redis://127.0.0.1:1", "-quick"}), "does not answer")
+	require.ErrorContains(t, command(t.Context(), []string{"table", "bench_test.go"}),
+		"bench_test.go is no result file")
+	require.ErrorContains(t, command(t.Context(), []string{"run", "-url", "redis://127.0.0.1:1", "-quick"}),
+		"does not answer")
 }
 
 func TestNumbersHaveThreeDigits(t *testing.T) {
-	for v, want := range map[float64]string{1.234: "1.23", 12.34: "12.3", 123.4: "123", 1234: "1234", 12_340: "12.3 k", 123_400: "123 k", 1_234_000: "1.23 M"} {
+	for v, want := range map[float64]string{1.234: "1.23", 12.34: "12.3", 123.4: "123", 1234: "1234", 12_340: "12.3 k",
+		123_400: "123 k", 1_234_000: "1.23 M"} {
 		require.Equal(t, want, human(v))
 	}
 	require.True(t, strings.HasPrefix(metrics{"p50_us": 1}.String(), "p50 us 1"))

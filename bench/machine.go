@@ -19,7 +19,8 @@ type machine struct {
 }
 
 func thisMachine() machine {
-	m := machine{Cores: runtime.NumCPU(), OS: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(), CPU: "unknown"}
+	m := machine{Cores: runtime.NumCPU(), OS: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version(),
+		CPU: "unknown"}
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		for line := range strings.Lines(string(text)) {
 			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
@@ -40,7 +41,8 @@ func thisMachine() machine {
 // moduleVersions are the versions of the peers that are Go modules.
 func moduleVersions() map[string]string {
 	wanted := map[string]string{
-		"github.com/redis/go-redis/v9": "go-redis", "github.com/hibiken/asynq": "asynq", "github.com/bsm/redislock": "redislock",
+		"github.com/redis/go-redis/v9": "go-redis", "github.com/hibiken/asynq": "asynq",
+		"github.com/bsm/redislock":         "redislock",
 		"github.com/go-redsync/redsync/v4": "redsync", "github.com/redis/rueidis": "rueidislock",
 		"github.com/nats-io/nats-server/v2": "NATS",
 	}

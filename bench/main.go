@@ -4,7 +4,7 @@
 //	go run . table FILE                                           print the table of a result file
 //	go run . compare OLD NEW                                      print what changed between two result files
 //	go run . plot FILE FOLDER                                     draw the plots of a result file as SVG
-//	go run . publish                                              plots, docs/benchmarks.md and the README from result.json
+//	go run . publish                                              write plots, docs/benchmarks.md and the README
 package main
 
 import (

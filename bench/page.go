@@ -33,8 +33,8 @@ func publish(r, first *result, root string) error {
 	return os.WriteFile(readme, []byte(shown), 0o644)
 }
 
-// writePage writes docs/benchmarks.md from a result: the plots, each with the command that repeats it, the table, and what
-// has changed since the first result.
+// writePage writes docs/benchmarks.md from a result: the plots, each with the command that repeats it, the table, and
+// what has changed since the first result.
 func writePage(w io.Writer, r, first *result, plots string) error {
 	fmt.Fprint(w, `# Benchmarks
 
@@ -47,7 +47,8 @@ one luatomic. Where luatomic is behind, the plot and the table say so.
 		if _, err := os.Stat(filepath.Join(plots, f.file+".svg")); err != nil {
 			continue
 		}
-		fmt.Fprintf(w, "## %s\n\n![%s](plots/%s.svg)\n\n`make bench-all ROWS='^%s'`\n\n", f.title, f.title, f.file, f.pattern())
+		fmt.Fprintf(w, "## %s\n\n![%s](plots/%s.svg)\n\n`make bench-all ROWS='^%s'`\n\n", f.title, f.title, f.file,
+			f.pattern())
 	}
 	fmt.Fprint(w, "## All rows\n\n")
 	if err := writeTable(w, r); err != nil {
@@ -56,7 +57,9 @@ one luatomic. Where luatomic is behind, the plot and the table say so.
 	if first.Date.Equal(r.Date) {
 		return nil
 	}
-	fmt.Fprint(w, "\n## Since the first result\n\n[bench/first.json](../bench/first.json) is of the library before its calls shared round trips.\n\n")
+	fmt.Fprint(w,
+		"\n## Since the first result\n\n[bench/first.json](../bench/first.json) is of the library before its calls "+
+			"shared round trips.\n\n")
 	return writeComparison(w, first, r)
 }
 

@@ -26,14 +26,23 @@ type figure struct {
 }
 
 var figures = []figure{
-	{"push-batch", "Push, one caller", "jobs in a push", "jobs/s", []string{"push/batch=1", "push/batch=100", "push/batch=1000"}, []float64{1, 100, 1000}, "per_s", true, true},
-	{"push-callers", "Push of one job", "callers", "jobs/s", []string{"push/callers=16", "push/callers=64", "push/callers=256"}, []float64{16, 64, 256}, "per_s", true, false},
-	{"lock-pairs", "Lock pairs, plain client", "goroutines", "pairs/s", lockNames("lock"), []float64{1, 4, 16, 64, 256}, "per_s", true, false},
-	{"lock-piped", "Lock pairs, AutoPipeline", "goroutines", "pairs/s", lockNames("lock-piped")[1:], []float64{4, 16, 64, 256}, "per_s", true, false},
-	{"handover-idle", "Hand-over of a lock, idle holder", "waiters", "p50, us", handOverNames("idle"), []float64{1, 10, 100, 1000}, "p50_us", true, false},
-	{"handover-working", "Hand-over of a lock, holder works 3 ms", "waiters", "p50, us", handOverNames("working"), []float64{1, 10, 100, 1000}, "p50_us", true, false},
-	{"call-callers", "Calls of 32 B", "callers", "calls/s", []string{"call/callers=1", "call/callers=16", "call/callers=256"}, []float64{1, 16, 256}, "per_s", true, true},
-	{"call-body", "Calls, 16 callers", "bytes each way", "calls/s", []string{"call/callers=16", "call/body=1000", "call/body=10000", "call/body=60000", "call/body=900000"}, []float64{32, 1000, 10_000, 60_000, 900_000}, "per_s", true, true},
+	{"push-batch", "Push, one caller", "jobs in a push", "jobs/s",
+		[]string{"push/batch=1", "push/batch=100", "push/batch=1000"}, []float64{1, 100, 1000}, "per_s", true, true},
+	{"push-callers", "Push of one job", "callers", "jobs/s", []string{"push/callers=16", "push/callers=64",
+		"push/callers=256"}, []float64{16, 64, 256}, "per_s", true, false},
+	{"lock-pairs", "Lock pairs, plain client", "goroutines", "pairs/s", lockNames("lock"), []float64{1, 4, 16, 64, 256},
+		"per_s", true, false},
+	{"lock-piped", "Lock pairs, AutoPipeline", "goroutines", "pairs/s", lockNames("lock-piped")[1:],
+		[]float64{4, 16, 64, 256}, "per_s", true, false},
+	{"handover-idle", "Hand-over of a lock, idle holder", "waiters", "p50, us", handOverNames("idle"),
+		[]float64{1, 10, 100, 1000}, "p50_us", true, false},
+	{"handover-working", "Hand-over of a lock, holder works 3 ms", "waiters", "p50, us", handOverNames("working"),
+		[]float64{1, 10, 100, 1000}, "p50_us", true, false},
+	{"call-callers", "Calls of 32 B", "callers", "calls/s", []string{"call/callers=1", "call/callers=16",
+		"call/callers=256"}, []float64{1, 16, 256}, "per_s", true, true},
+	{"call-body", "Calls, 16 callers", "bytes each way", "calls/s", []string{"call/callers=16", "call/body=1000",
+		"call/body=10000", "call/body=60000", "call/body=900000"}, []float64{32, 1000, 10_000, 60_000, 900_000},
+		"per_s", true, true},
 }
 
 func lockNames(prefix string) []string {
@@ -58,7 +67,8 @@ var colours = map[string]color.RGBA{
 }
 
 var others = []color.RGBA{
-	{0xd5, 0x5e, 0x00, 0xff}, {0x00, 0x9e, 0x73, 0xff}, {0xcc, 0x79, 0xa7, 0xff}, {0xb0, 0x8a, 0x00, 0xff}, {0x56, 0xb4, 0xe9, 0xff},
+	{0xd5, 0x5e, 0x00, 0xff}, {0x00, 0x9e, 0x73, 0xff}, {0xcc, 0x79, 0xa7, 0xff}, {0xb0, 0x8a, 0x00, 0xff},
+	{0x56, 0xb4, 0xe9, 0xff},
 }
 
 var grey = color.RGBA{0x80, 0x80, 0x80, 0xff} // the raw command, the axes and all text: readable on white and on black
@@ -90,7 +100,8 @@ func (f *figure) draw(r *result, file string) (bool, error) {
 	p.Legend.Padding, p.Title.Padding = vg.Points(2), vg.Points(6)
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = f.title, f.x, f.y
 	p.BackgroundColor = color.Transparent
-	for _, style := range []*draw.TextStyle{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle} {
+	for _, style := range []*draw.TextStyle{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle,
+		&p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle} {
 		style.Color = grey
 	}
 	for _, line := range []*draw.LineStyle{&p.X.LineStyle, &p.Y.LineStyle, &p.X.Tick.LineStyle, &p.Y.Tick.LineStyle} {

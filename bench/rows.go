@@ -30,10 +30,11 @@ func rows(b *bench, r *result) []row {
 }
 
 func pingRow() row {
-	return row{"ping", "one PING, one caller", "p50_us", []entrant{{name: "PING", kind: raw, run: func(b *bench) (metrics, error) {
-		c := b.client(1)
-		return b.alone(1, func(ctx context.Context) error { return c.Ping(ctx).Err() })
-	}}}}
+	return row{"ping", "one PING, one caller", "p50_us",
+		[]entrant{{name: "PING", kind: raw, run: func(b *bench) (metrics, error) {
+			c := b.client(1)
+			return b.alone(1, func(ctx context.Context) error { return c.Ping(ctx).Err() })
+		}}}}
 }
 
 // queue is a queue of the entrant's own.

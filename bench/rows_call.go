@@ -22,21 +22,26 @@ type call func(ctx context.Context, body []byte) error
 func callRows() []row {
 	peers := func(callers, size int) []entrant {
 		return []entrant{
-			{name: "luatomic", kind: ours, note: "record, accept-once reply, resync after a cut", run: calling(callers, size, oursCall)},
-			{name: "PUBLISH", kind: raw, note: "nothing is stored; what is lost is lost", run: calling(callers, size, rawCall)},
-			{name: "NATS", kind: peer, note: "its server is in the client's process; at most once", run: calling(callers, size, natsCall)},
+			{name: "luatomic", kind: ours, note: "record, accept-once reply, resync after a cut",
+				run: calling(callers, size, oursCall)},
+			{name: "PUBLISH", kind: raw, note: "nothing is stored; what is lost is lost",
+				run: calling(callers, size, rawCall)},
+			{name: "NATS", kind: peer, note: "its server is in the client's process; at most once",
+				run: calling(callers, size, natsCall)},
 		}
 	}
 	var all []row
 	for _, callers := range []int{1, 16, 256} {
-		r := row{fmt.Sprintf("call/callers=%d", callers), fmt.Sprintf("calls of 32 B, %d callers", callers), "per_s", peers(callers, 32)}
+		r := row{fmt.Sprintf("call/callers=%d", callers), fmt.Sprintf("calls of 32 B, %d callers", callers), "per_s",
+			peers(callers, 32)}
 		if callers == 1 {
 			r.main = "p50_us"
 		}
 		all = append(all, r)
 	}
 	for _, size := range []int{1000, 10_000, 60_000, 900_000} {
-		all = append(all, row{fmt.Sprintf("call/body=%d", size), fmt.Sprintf("calls of %d B both ways, 16 callers", size), "per_s", peers(16, size)})
+		all = append(all, row{fmt.Sprintf("call/body=%d", size), fmt.Sprintf("calls of %d B both ways, 16 callers",
+			size), "per_s", peers(16, size)})
 	}
 	return append(all, row{"call/nobody", "a call that no node serves, one caller", "p50_us", []entrant{
 		{name: "luatomic", kind: ours, run: nobodyOurs},
@@ -84,7 +89,8 @@ func (bytesCodec) Unmarshal(data []byte, v any) error {
 
 // bus runs a bus until the entrant is done.
 func (b *bench) bus(connections int, serve func(*luatomic.Bus) error) (*luatomic.Bus, error) {
-	bus, err := luatomic.NewBus(b.client(connections), b.space, &luatomic.BusOptions{Codec: bytesCodec{}, Concurrency: 1024})
+	bus, err := luatomic.NewBus(b.client(connections), b.space,
+		&luatomic.BusOptions{Codec: bytesCodec{}, Concurrency: 1024})
 	if err == nil && serve != nil {
 		err = serve(bus)
 	}
@@ -191,7 +197,8 @@ func (b *bench) subscribe(c *redis.Client, channel string, receive func(payload 
 
 // nats starts a server of NATS in this process, and two connections to it over loopback.
 func (b *bench) nats() (node, caller *nats.Conn, err error) {
-	s, err := natsserver.NewServer(&natsserver.Options{Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoLog: true, NoSigs: true})
+	s, err := natsserver.NewServer(&natsserver.Options{Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoLog: true,
+		NoSigs: true})
 	if err != nil {
 		return nil, nil, err
 	}

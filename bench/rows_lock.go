@@ -40,8 +40,10 @@ func sharingRows() []row {
 	} {
 		for _, n := range []int{1, 4, 16, 64} {
 			r := row{fmt.Sprintf("%s/callers=%d", kind.name, n), kind.what, "per_s", []entrant{
-				{"luatomic", ours, "calls under way at once share round trips", lockPairs(n, false, bare(oursPair, kind.endless))},
-				{"lua.Direct", raw, "each call by itself, on a connection of the pool", lockPairs(n, false, bare(directPair, kind.endless))},
+				{"luatomic", ours, "calls under way at once share round trips",
+					lockPairs(n, false, bare(oursPair, kind.endless))},
+				{"lua.Direct", raw, "each call by itself, on a connection of the pool",
+					lockPairs(n, false, bare(directPair, kind.endless))},
 			}}
 			if n == 1 {
 				r.main = "p50_us"
@@ -129,7 +131,8 @@ func (b *bench) rueidisLocker() (rueidislock.Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := rueidis.ClientOption{InitAddress: []string{options.Addr}, Username: options.Username, Password: options.Password}
+	client := rueidis.ClientOption{InitAddress: []string{options.Addr}, Username: options.Username,
+		Password: options.Password}
 	if options.Network == "unix" {
 		client.DialCtxFn = func(ctx context.Context, _ string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
 			return d.DialContext(ctx, "unix", options.Addr)
@@ -158,8 +161,10 @@ func (b *bench) rueidisPair() (pair, error) {
 func lockRows() []row {
 	var all []row
 	for _, n := range []int{1, 4, 16, 64, 256} {
-		plain := row{fmt.Sprintf("lock/goroutines=%d", n), "acquire and release, a free lock for each goroutine", "per_s", nil}
-		piped := row{fmt.Sprintf("lock-piped/goroutines=%d", n), "the same through go-redis' AutoPipeline", "per_s", nil}
+		plain := row{fmt.Sprintf("lock/goroutines=%d", n), "acquire and release, a free lock for each goroutine",
+			"per_s", nil}
+		piped := row{fmt.Sprintf("lock-piped/goroutines=%d", n), "the same through go-redis' AutoPipeline",
+			"per_s", nil}
 		if n == 1 {
 			plain.main = "p50_us"
 		}
@@ -167,13 +172,14 @@ func lockRows() []row {
 			plain.entrants = append(plain.entrants, entrant{p.name, p.kind, p.note, lockPairs(n, false, p.open)})
 			piped.entrants = append(piped.entrants, entrant{p.name, p.kind, p.note, lockPairs(n, true, p.open)})
 		}
-		rueidis := entrant{"rueidislock", peer, "no fence; one pipelined connection by itself", func(b *bench) (metrics, error) {
-			p, err := b.rueidisPair()
-			if err != nil {
-				return nil, err
-			}
-			return b.pairs(n, p)
-		}}
+		rueidis := entrant{"rueidislock", peer, "no fence; one pipelined connection by itself",
+			func(b *bench) (metrics, error) {
+				p, err := b.rueidisPair()
+				if err != nil {
+					return nil, err
+				}
+				return b.pairs(n, p)
+			}}
 		plain.entrants = append(plain.entrants, rueidis)
 		all = append(all, plain)
 		if n > 1 {

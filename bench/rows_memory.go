@@ -39,7 +39,8 @@ func memoryRows() []row {
 		{"memory/ready", "bytes of a ready job of 300 B, by MEMORY USAGE of every key", "bytes", []entrant{
 			{name: "luatomic", kind: ours, run: stored(0)}, {name: "asynq", kind: peer, run: asynqStored()}}},
 		{"memory/scheduled", "bytes of a scheduled job of 300 B", "bytes", []entrant{
-			{name: "luatomic", kind: ours, run: stored(time.Hour)}, {name: "asynq", kind: peer, run: asynqStored(asynq.ProcessIn(time.Hour))}}},
+			{name: "luatomic", kind: ours, run: stored(time.Hour)},
+			{name: "asynq", kind: peer, run: asynqStored(asynq.ProcessIn(time.Hour))}}},
 		{"memory/receipt", "bytes left by a push of one whose job is acked", "bytes", []entrant{
 			{name: "luatomic", kind: ours, run: receipts}}},
 		{"memory/lock", "bytes of a held lock", "bytes", []entrant{
@@ -48,7 +49,8 @@ func memoryRows() []row {
 	}
 }
 
-// memory is what all keys of the entrant use, by the server's own count, for each of n. The table of all keys is not in it.
+// memory is what all keys of the entrant use, by the server's own count, for each of n. The table of all keys is not in
+// it.
 func (b *bench) memory(n int) (metrics, error) {
 	total := 0.0
 	it := b.probe.Scan(b.ctx, 0, "*"+b.space+"*", 1000).Iterator()
@@ -73,7 +75,8 @@ func receipts(b *bench) (metrics, error) {
 			return nil, err
 		}
 	}
-	if _, err := q.Consume(b.ctx, &luatomic.ConsumeOptions{Drain: true}, func(context.Context, *luatomic.Delivery) error { return nil }); err != nil {
+	if _, err := q.Consume(b.ctx, &luatomic.ConsumeOptions{Drain: true},
+		func(context.Context, *luatomic.Delivery) error { return nil }); err != nil {
 		return nil, err
 	}
 	return b.memory(n)
@@ -110,28 +113,29 @@ func redislockHold(b *bench) func(ctx context.Context, name string) error {
 
 // generatedRow compares a generated call with the same script sent by hand.
 func generatedRow() row {
-	return row{"generated", "a script that returns integers: generated function, EVALSHA, Script.Run", "p50_us", []entrant{
-		{name: "generated", kind: ours, run: func(b *bench) (metrics, error) {
-			c := b.client(1)
-			p := gen.LockInfoParams{Lock: b.space + "{x}", Queue: b.space + "{x}q"}
-			return b.alone(1, func(ctx context.Context) error {
-				_, err := gen.LockInfo(ctx, c, p)
-				return err
-			})
-		}},
-		{name: "EVALSHA", kind: raw, run: func(b *bench) (metrics, error) {
-			c := b.client(1)
-			sha, err := c.ScriptLoad(b.ctx, *gen.LockInfoScript.Source).Result()
-			if err != nil {
-				return nil, err
-			}
-			keys := []string{b.space + "{x}", b.space + "{x}q"}
-			return b.alone(1, func(ctx context.Context) error { return c.EvalSha(ctx, sha, keys, 0).Err() })
-		}},
-		{name: "Script.Run", kind: peer, note: "go-redis", run: func(b *bench) (metrics, error) {
-			c, s := b.client(1), redis.NewScript(*gen.LockInfoScript.Source)
-			keys := []string{b.space + "{x}", b.space + "{x}q"}
-			return b.alone(1, func(ctx context.Context) error { return s.Run(ctx, c, keys, 0).Err() })
-		}},
-	}}
+	return row{"generated", "a script that returns integers: generated function, EVALSHA, Script.Run",
+		"p50_us", []entrant{
+			{name: "generated", kind: ours, run: func(b *bench) (metrics, error) {
+				c := b.client(1)
+				p := gen.LockInfoParams{Lock: b.space + "{x}", Queue: b.space + "{x}q"}
+				return b.alone(1, func(ctx context.Context) error {
+					_, err := gen.LockInfo(ctx, c, p)
+					return err
+				})
+			}},
+			{name: "EVALSHA", kind: raw, run: func(b *bench) (metrics, error) {
+				c := b.client(1)
+				sha, err := c.ScriptLoad(b.ctx, *gen.LockInfoScript.Source).Result()
+				if err != nil {
+					return nil, err
+				}
+				keys := []string{b.space + "{x}", b.space + "{x}q"}
+				return b.alone(1, func(ctx context.Context) error { return c.EvalSha(ctx, sha, keys, 0).Err() })
+			}},
+			{name: "Script.Run", kind: peer, note: "go-redis", run: func(b *bench) (metrics, error) {
+				c, s := b.client(1), redis.NewScript(*gen.LockInfoScript.Source)
+				keys := []string{b.space + "{x}", b.space + "{x}q"}
+				return b.alone(1, func(ctx context.Context) error { return s.Run(ctx, c, keys, 0).Err() })
+			}},
+		}}
 }

@@ -25,14 +25,16 @@ func pushRows(b *bench, r *result) []row {
 		if n > 1 {
 			entrants = append(entrants, pushPrograms(b, r, n)...)
 		}
-		all = append(all, row{fmt.Sprintf("push/batch=%d", n), fmt.Sprintf("push of %d x 300 B, one caller", n), mainOf(n), entrants})
+		all = append(all, row{fmt.Sprintf("push/batch=%d", n), fmt.Sprintf("push of %d x 300 B, one caller", n),
+			mainOf(n), entrants})
 	}
 	for _, callers := range []int{16, 64, 256} {
-		all = append(all, row{fmt.Sprintf("push/callers=%d", callers), fmt.Sprintf("pushes of one job, %d callers, plain client", callers), "per_s", []entrant{
-			{name: "luatomic", kind: ours, run: pushManyOurs(callers)},
-			{name: "HSET + RPUSH", kind: raw, run: pushManyRaw(callers)},
-			{name: "asynq", kind: peer, run: pushManyAsynq(callers)},
-		}})
+		all = append(all, row{fmt.Sprintf("push/callers=%d", callers),
+			fmt.Sprintf("pushes of one job, %d callers, plain client", callers), "per_s", []entrant{
+				{name: "luatomic", kind: ours, run: pushManyOurs(callers)},
+				{name: "HSET + RPUSH", kind: raw, run: pushManyRaw(callers)},
+				{name: "asynq", kind: peer, run: pushManyAsynq(callers)},
+			}})
 	}
 	return all
 }
@@ -135,7 +137,9 @@ func pushAsynq(n int) func(*bench) (metrics, error) {
 func pushManyAsynq(callers int) func(*bench) (metrics, error) {
 	return func(b *bench) (metrics, error) {
 		client := asynq.NewClientFromRedisClient(b.client(callers))
-		return b.together(callers, 1, func(ctx context.Context, _ int) error { return enqueue(ctx, client, b.space, 1) })
+		return b.together(callers, 1, func(ctx context.Context, _ int) error {
+			return enqueue(ctx, client, b.space, 1)
+		})
 	}
 }
 

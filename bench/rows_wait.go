@@ -33,7 +33,8 @@ func handOverRows() []row {
 			}
 			all = append(all, row{name, what, "p50_us", []entrant{
 				{name: "luatomic", kind: ours, note: "fair, with a fence", run: handOver(waiters, busy, oursWaiting)},
-				{name: "BLPOP", kind: raw, note: "a token that dies with its holder", run: handOver(waiters, busy, rawWaiting)},
+				{name: "BLPOP", kind: raw, note: "a token that dies with its holder",
+					run: handOver(waiters, busy, rawWaiting)},
 				{name: "rueidislock", kind: peer, note: "no order", run: handOver(waiters, busy, rueidisWaiting)},
 			}})
 		}
@@ -163,16 +164,19 @@ func waitRows() []row {
 	return []row{
 		{"takeover/dead=0", "from the end of a killed holder's lease of 1 s to the next holder", "p50_us", []entrant{
 			{name: "luatomic", kind: ours, run: takeOver("luatomic", 0, oursWaiting)},
-			{name: "redislock", kind: peer, note: "polls every 10 ms here", run: takeOver("redislock", 0, redislockWaiting(10*time.Millisecond))},
+			{name: "redislock", kind: peer, note: "polls every 10 ms here",
+				run: takeOver("redislock", 0, redislockWaiting(10*time.Millisecond))},
 		}},
 		{"takeover/dead=8", "the same, with 8 waiters of the killed process ahead in the queue", "p50_us", []entrant{
 			{name: "luatomic", kind: ours, run: takeOver("luatomic", 8, oursWaiting)},
-			{name: "redislock", kind: peer, note: "has no queue; polls every 10 ms here", run: takeOver("redislock", 0, redislockWaiting(10*time.Millisecond))},
+			{name: "redislock", kind: peer, note: "has no queue; polls every 10 ms here",
+				run: takeOver("redislock", 0, redislockWaiting(10*time.Millisecond))},
 		}},
 		{"idle/lock", "commands a second of 100 waiters for a held lock", "calls_s", []entrant{
 			{name: "luatomic", kind: ours, run: idleLock(oursWaiting)},
 			{name: "rueidislock", kind: peer, run: idleLock(rueidisWaiting)},
-			{name: "redislock", kind: peer, note: "polls every 100 ms here", run: idleLock(redislockWaiting(100 * time.Millisecond))},
+			{name: "redislock", kind: peer, note: "polls every 100 ms here",
+				run: idleLock(redislockWaiting(100 * time.Millisecond))},
 		}},
 		{"idle/queue", "commands a second of 10 consumers of an empty queue", "calls_s", []entrant{
 			{name: "luatomic", kind: ours, run: idleOurs},
@@ -181,8 +185,8 @@ func waitRows() []row {
 	}
 }
 
-// takeOver kills a process that holds the lock, with dead waiters of its own in the queue, and measures how long after the
-// end of its lease of 1 s a waiter of this process has the lock.
+// takeOver kills a process that holds the lock, with dead waiters of its own in the queue, and measures how long after
+// the end of its lease of 1 s a waiter of this process has the lock.
 func takeOver(peerName string, dead int, open func(*bench, int) (acquire, error)) func(*bench) (metrics, error) {
 	return func(b *bench) (metrics, error) {
 		next, err := open(b, 1)

@@ -34,10 +34,12 @@ func workRows() []row {
 		entrants := []entrant{{name: "luatomic", kind: ours, run: workOurs(100_000, inFlight, 0)}}
 		if inFlight == 0 {
 			entrants = append(entrants,
-				entrant{name: "LPOP", kind: raw, note: "a job popped is lost when its worker dies", run: workRaw(20_000)},
+				entrant{name: "LPOP", kind: raw, note: "a job popped is lost when its worker dies",
+					run: workRaw(20_000)},
 				entrant{name: "asynq", kind: peer, run: workAsynq(10_000, 0)})
 		}
-		all = append(all, row{fmt.Sprintf("work/inflight=%d", inFlight), "take + ack, 10 no-op handlers", "per_s", entrants})
+		all = append(all, row{fmt.Sprintf("work/inflight=%d", inFlight), "take + ack, 10 no-op handlers",
+			"per_s", entrants})
 	}
 	return append(all, row{"work/handler=2ms", "take + ack, 10 handlers of 2 ms", "server_us", []entrant{
 		{name: "luatomic", kind: ours, run: workOurs(5000, 0, 2*time.Millisecond)},
@@ -106,8 +108,8 @@ func moving(due int, open opener) func(*bench) (metrics, error) {
 	}
 }
 
-// moveAsynq runs a server whose processor is stopped, by its own Stop, so that its forwarder works alone. The clock runs
-// from the first task seen to move to the last; it is read every 2 ms.
+// moveAsynq runs a server whose processor is stopped, by its own Stop, so that its forwarder works alone. The clock
+// runs from the first task seen to move to the last; it is read every 2 ms.
 func moveAsynq(due int) func(*bench) (metrics, error) {
 	return func(b *bench) (metrics, error) {
 		c, n := b.client(16), b.size(due)/4 // a call for each takes long
@@ -189,13 +191,14 @@ func workOurs(n, inFlight int, busy time.Duration) func(*bench) (metrics, error)
 		defer cancel()
 		var done atomic.Int64
 		start := time.Now()
-		out, err := q.Consume(ctx, &luatomic.ConsumeOptions{Concurrency: workers}, func(context.Context, *luatomic.Delivery) error {
-			time.Sleep(busy)
-			if done.Add(1) == int64(n) {
-				cancel()
-			}
-			return nil
-		})
+		out, err := q.Consume(ctx, &luatomic.ConsumeOptions{Concurrency: workers},
+			func(context.Context, *luatomic.Delivery) error {
+				time.Sleep(busy)
+				if done.Add(1) == int64(n) {
+					cancel()
+				}
+				return nil
+			})
 		if out.Acked != n {
 			return nil, fmt.Errorf("%d of %d jobs acked: %w", out.Acked, n, err)
 		}
@@ -335,7 +338,8 @@ func lateAsynq(b *bench) (metrics, error) {
 	client := asynq.NewClientFromRedisClient(c)
 	for i := range samples {
 		at := time.Now().Add(1100*time.Millisecond + time.Duration(i)*time.Second)
-		if _, err := client.EnqueueContext(b.ctx, asynq.NewTask("bench", stamp(at)), asynq.Queue(b.space), asynq.ProcessAt(at)); err != nil {
+		if _, err := client.EnqueueContext(b.ctx, asynq.NewTask("bench", stamp(at)), asynq.Queue(b.space),
+			asynq.ProcessAt(at)); err != nil {
 			return nil, err
 		}
 	}

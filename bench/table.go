@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// writeTable prints a result as Markdown: the median of each figure with its spread, and the ratios of the metric that a
-// row is about to its raw twin and to the best peer. A ratio above 1 is luatomic ahead.
+// writeTable prints a result as Markdown: the median of each figure with its spread, and the ratios of the metric that
+// a row is about to its raw twin and to the best peer. A ratio above 1 is luatomic ahead.
 func writeTable(w io.Writer, r *result) error {
 	fmt.Fprintf(w, "%s; %s; %s. %s\n\n", r.Date.Format("2006-01-02 15:04 UTC"), r.Server, r.Machine, r.how())
 	fmt.Fprintf(w, "Versions: %s.%s\n\n", list(r.Peers), absent(r.Absent))
@@ -29,8 +29,10 @@ func writeTable(w io.Writer, r *result) error {
 				toRaw, toPeer = ratio(m, e, raw), ratio(m, e, peer)
 			}
 			value, _ := e.median(m.Main)
-			fmt.Fprintf(w, "| %s | %s | %s %s | %.0f %% | %s | %s | %s | %s | %s | %s |\n", title, e.Name, human(value), units[m.Main].label,
-				100*e.spread(m.Main), toRaw, toPeer, cell(e, "server_us"), cell(e, "lua_us"), cell(e, "commands"), cell(e, "allocs"))
+			fmt.Fprintf(w, "| %s | %s | %s %s | %.0f %% | %s | %s | %s | %s | %s | %s |\n", title, e.Name, human(value),
+				units[m.Main].label,
+				100*e.spread(m.Main), toRaw, toPeer, cell(e, "server_us"), cell(e, "lua_us"), cell(e, "commands"),
+				cell(e, "allocs"))
 		}
 	}
 	fmt.Fprintln(w)
@@ -146,10 +148,13 @@ func absent(reasons map[string]string) string {
 // smaller than the spreads of the two is marked as noise. Of two machines it compares each figure with that of the raw
 // commands in the same run.
 func writeComparison(w io.Writer, older, newer *result) error {
-	fmt.Fprintf(w, "%s on %s, and %s on %s.", older.Date.Format("2006-01-02 15:04"), older.Server, newer.Date.Format("2006-01-02 15:04"), newer.Server)
+	fmt.Fprintf(w, "%s on %s, and %s on %s.", older.Date.Format("2006-01-02 15:04"), older.Server,
+		newer.Date.Format("2006-01-02 15:04"), newer.Server)
 	moved := older.Machine.CPU != newer.Machine.CPU
 	if moved {
-		fmt.Fprintf(w, " The machines differ, %s and %s: a figure here is how many times the raw commands of its run the row reaches.",
+		fmt.Fprintf(w,
+			" The machines differ, %s and %s: a figure here is how many times the raw commands of its run the row "+
+				"reaches.",
 			older.Machine.CPU, newer.Machine.CPU)
 	}
 	fmt.Fprint(w, "\n\n| row | before | after | change | |\n|---|---|---|---|---|\n")
@@ -200,6 +205,7 @@ func (c change) write(w io.Writer, moved bool) error {
 	if math.Abs(by) <= noise {
 		verdict = "noise"
 	}
-	_, err := fmt.Fprintf(w, "| %s | %s%s | %s | %+.0f %% | %s |\n", c.after.Name, human(a), unit, human(b), 100*by, verdict)
+	_, err := fmt.Fprintf(w, "| %s | %s%s | %s | %+.0f %% | %s |\n", c.after.Name, human(a), unit, human(b),
+		100*by, verdict)
 	return err
 }

@@ -70,8 +70,9 @@ func TestOnCallHasTheTextsOfErrors(t *testing.T) {
 	t.Parallel()
 	errs := map[string]error{
 		"lua.ErrOutcomeUnknown": lua.ErrOutcomeUnknown, "lua.ErrCrossSlot": lua.ErrCrossSlot,
-		"queue.ErrFull": queue.ErrFull, "queue.ErrLeaseLost": queue.ErrLeaseLost, "queue.ErrNameHeld": queue.ErrNameHeld,
-		"queue.ErrLayout": queue.ErrLayout, "lock.ErrLost": lock.ErrLost, "lock.ErrRevoked": lock.ErrRevoked,
+		"queue.ErrFull": queue.ErrFull, "queue.ErrLeaseLost": queue.ErrLeaseLost,
+		"queue.ErrNameHeld": queue.ErrNameHeld,
+		"queue.ErrLayout":   queue.ErrLayout, "lock.ErrLost": lock.ErrLost, "lock.ErrRevoked": lock.ErrRevoked,
 		"lock.ErrLimit": lock.ErrLimit, "quorum.ErrNoQuorum": quorum.ErrNoQuorum,
 		"sidekiq.ErrQueueRefused": sidekiq.ErrQueueRefused, "sidekiq.ErrTakenBack": sidekiq.ErrTakenBack,
 		"redisinaction.ErrQueueRefused": redisinaction.ErrQueueRefused,

@@ -32,13 +32,16 @@ func TestTheHouseIsOnItsMap(t *testing.T) {
 		}
 	}
 	for _, folder := range []string{"queue", "lock", "rpc", "internal"} {
-		found, err := filepath.Glob("../" + folder + "/" + map[bool]string{true: "*", false: "*.go"}[folder == "internal"])
+		found, err := filepath.Glob("../" + folder + "/" +
+			map[bool]string{true: "*", false: "*.go"}[folder == "internal"])
 		require.NoError(t, err)
 		var names []string
 		for _, file := range found {
-			if name := strings.TrimSuffix(filepath.Base(file), ".go"); !strings.HasSuffix(name, "_test") && name != "doc" {
+			if name := strings.TrimSuffix(filepath.Base(file), ".go"); !strings.HasSuffix(name, "_test") &&
+				name != "doc" {
 				names = append(names, name)
-				require.True(t, matchesAny(named[folder], name), "%s/%s is not on the map of docs/design.md", folder, name)
+				require.True(t, matchesAny(named[folder], name), "%s/%s is not on the map of docs/design.md",
+					folder, name)
 			}
 		}
 		for _, pattern := range named[folder] {

@@ -55,7 +55,8 @@ func TestProgramsEndWithoutAServer(t *testing.T) {
 	said, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin,
 		"./calls", "./guarded", "./mailqueue", "./nightly", "./workers").CombinedOutput()
 	require.NoError(t, err, "%s", said)
-	for _, words := range [][]string{{"calls", "serve"}, {"calls", "order-1", "apple", "1"}, {"guarded", "page", "text"},
+	for _, words := range [][]string{{"calls", "serve"}, {"calls", "order-1", "apple", "1"},
+		{"guarded", "page", "text"},
 		{"mailqueue"}, {"nightly"}, {"workers"}} {
 		endsWithout(t, closed, bin, words)
 		endsWithout(t, mute, bin, words)

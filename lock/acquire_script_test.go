@@ -34,7 +34,8 @@ func (k lockKeys) inbox(channel, process string) *redis.PubSub {
 // A waiter that knows the lock to be held joins the queue in one command. Where the queue is gone, so is what it knew.
 func TestAWaiterThatKnowsJoinsTheQueueThatIsThere(t *testing.T) {
 	t.Parallel()
-	ask := gen.LockAcquireParams{Own: scriptcase.Own("b.1"), Entry: scriptcase.EntryOf("b.1"), Fresh: gen.LockAcquireFreshKnows}
+	ask := gen.LockAcquireParams{Own: scriptcase.Own("b.1"), Entry: scriptcase.EntryOf("b.1"),
+		Fresh: gen.LockAcquireFreshKnows}
 	k := newLockKeys(t, scriptcase.WantedOther, time.Minute, scriptcase.EntryOf("a.1"))
 	require.Equal(t, gen.LockAcquireResult{Place: gen.LockAcquirePlaceJoined, Waiting: 2}, k.acquire(ask))
 	require.Equal(t, []string{scriptcase.EntryOf("a.1"), scriptcase.EntryOf("b.1")}, k.entries())
@@ -69,7 +70,8 @@ func TestAHolderConfirmsOnce(t *testing.T) {
 	require.Less(t, k.c.PTTL(t.Context(), k.lock).Val(), 30*time.Second)
 }
 
-// A waiter signs the record of a holder that nobody waited for. An unconfirmed grant stays one: only its holder confirms.
+// A waiter signs the record of a holder that nobody waited for. An unconfirmed grant stays one: only its holder
+// confirms.
 func TestAWaiterLeavesAnUnconfirmedGrantAsItIs(t *testing.T) {
 	t.Parallel()
 	for record, sign := range map[string]string{
@@ -109,7 +111,8 @@ func TestAProcessThatAsksIsNotDead(t *testing.T) {
 // What hand_over grants, it says to the first waiter of another process, which looks when that lease is over.
 func TestAGrantIsKnownToAnotherProcess(t *testing.T) {
 	t.Parallel()
-	k := newLockKeys(t, scriptcase.WantedOther, 0, scriptcase.EntryOf("a.1"), scriptcase.EntryOf("a.2"), scriptcase.EntryOf("b.1"))
+	k := newLockKeys(t, scriptcase.WantedOther, 0, scriptcase.EntryOf("a.1"), scriptcase.EntryOf("a.2"),
+		scriptcase.EntryOf("b.1"))
 	channel := luatomictest.Namespace(t)
 	a, b := k.inbox(channel, "a"), k.inbox(channel, "b")
 	r := k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("c.1"), Channel: channel})
@@ -143,7 +146,8 @@ func TestAForceNotifiesTheHolderThatLoses(t *testing.T) {
 func TestAnExtendConfirmsOnce(t *testing.T) {
 	t.Parallel()
 	for record, after := range map[string]string{
-		scriptcase.GrantedMe: scriptcase.WantedMe, scriptcase.WantedMe: scriptcase.WantedMe, scriptcase.HeldByMe: scriptcase.HeldByMe,
+		scriptcase.GrantedMe: scriptcase.WantedMe, scriptcase.WantedMe: scriptcase.WantedMe,
+		scriptcase.HeldByMe: scriptcase.HeldByMe,
 	} {
 		k := newLockKeys(t, record, 20*time.Second)
 		r, err := gen.LockExtend(t.Context(), k.c, gen.LockExtendParams{Lock: k.lock, Owner: "me", TTL: time.Minute})
@@ -159,14 +163,17 @@ func TestALockOfAnotherVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	own := scriptcase.Own("me")
-	for _, record := range []string{"3 7 0 - me 0 0 ", "token", scriptcase.Record(1<<53, 0, "me"), "2 7 0 - me 0 " + strings.Repeat("9", 26) + " "} {
+	for _, record := range []string{"3 7 0 - me 0 0 ", "token", scriptcase.Record(1<<53, 0, "me"),
+		"2 7 0 - me 0 " + strings.Repeat("9", 26) + " "} {
 		k := newLockKeys(t, record, time.Minute)
 		for name, call := range map[string]func() (any, error){
 			"acquire": func() (any, error) {
-				return gen.LockAcquire(ctx, k.c, gen.LockAcquireParams{Lock: k.lock, Queue: k.queue, TTL: time.Minute, Own: own})
+				return gen.LockAcquire(ctx, k.c, gen.LockAcquireParams{Lock: k.lock, Queue: k.queue,
+					TTL: time.Minute, Own: own})
 			},
 			"acquire_all": func() (any, error) {
-				return gen.LockAcquireAll(ctx, k.c, gen.LockAcquireAllParams{Locks: []string{k.lock}, Life: time.Minute, Own: own})
+				return gen.LockAcquireAll(ctx, k.c,
+					gen.LockAcquireAllParams{Locks: []string{k.lock}, Life: time.Minute, Own: own})
 			},
 			"extend": func() (any, error) {
 				return gen.LockExtend(ctx, k.c, gen.LockExtendParams{Lock: k.lock, Owner: "me", TTL: time.Minute})
@@ -175,7 +182,8 @@ func TestALockOfAnotherVersionIsRefused(t *testing.T) {
 				return gen.LockFence(ctx, k.c, gen.LockFenceParams{Lock: k.lock, Owner: "me", Least: 8})
 			},
 			"force": func() (any, error) {
-				return gen.LockForce(ctx, k.c, gen.LockForceParams{Lock: k.lock, Queue: k.queue, Owner: "me", Own: own, Life: time.Minute})
+				return gen.LockForce(ctx, k.c, gen.LockForceParams{Lock: k.lock, Queue: k.queue, Owner: "me", Own: own,
+					Life: time.Minute})
 			},
 			"info": func() (any, error) {
 				return gen.LockInfo(ctx, k.c, gen.LockInfoParams{Lock: k.lock, Queue: k.queue, Max: 10})
@@ -187,7 +195,8 @@ func TestALockOfAnotherVersionIsRefused(t *testing.T) {
 				return gen.LockNote(ctx, k.c, gen.LockNoteParams{Lock: k.lock, Owner: "me", Text: "x"})
 			},
 			"release": func() (any, error) {
-				return gen.LockRelease(ctx, k.c, gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "me", Whole: scriptcase.HeldByMe})
+				return gen.LockRelease(ctx, k.c, gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "me",
+					Whole: scriptcase.HeldByMe})
 			},
 			"try": func() (any, error) {
 				return gen.LockTry(ctx, k.c, gen.LockTryParams{Lock: k.lock, Own: own, Life: time.Minute})
@@ -215,12 +224,16 @@ func TestLeavingLeavesTheRecordOfOthers(t *testing.T) {
 		stays     time.Duration // at least; the record is gone where it is 0
 		beforeEnd time.Duration
 	}{
-		"void, another holds it":        {scriptcase.HeldByOther, time.Minute, gen.LockLeaveHowVoid, true, 50 * time.Second, 62 * time.Second},
-		"void, nothing is there":        {"", 0, gen.LockLeaveHowVoid, true, 9 * time.Second, 12 * time.Second},
-		"void, a free record":           {free, time.Minute, gen.LockLeaveHowVoid, true, 50 * time.Second, 62 * time.Second},
-		"unconfirmed, another holds it": {scriptcase.HeldByOther, time.Minute, gen.LockLeaveHowUnconfirmed, false, 50 * time.Second, 62 * time.Second},
+		"void, another holds it": {scriptcase.HeldByOther, time.Minute, gen.LockLeaveHowVoid, true,
+			50 * time.Second, 62 * time.Second},
+		"void, nothing is there": {"", 0, gen.LockLeaveHowVoid, true, 9 * time.Second, 12 * time.Second},
+		"void, a free record": {free, time.Minute, gen.LockLeaveHowVoid, true, 50 * time.Second,
+			62 * time.Second},
+		"unconfirmed, another holds it": {scriptcase.HeldByOther, time.Minute, gen.LockLeaveHowUnconfirmed, false,
+			50 * time.Second, 62 * time.Second},
 		"unconfirmed, nothing is there": {"", 0, gen.LockLeaveHowUnconfirmed, false, 0, 0},
-		"unconfirmed, but confirmed":    {scriptcase.WantedMe, time.Minute, gen.LockLeaveHowUnconfirmed, false, 50 * time.Second, 62 * time.Second},
+		"unconfirmed, but confirmed": {scriptcase.WantedMe, time.Minute, gen.LockLeaveHowUnconfirmed, false,
+			50 * time.Second, 62 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -230,7 +243,8 @@ func TestLeavingLeavesTheRecordOfOthers(t *testing.T) {
 			} else {
 				require.NoError(t, k.c.Set(ctx, k.lock, test.record, test.lease).Err())
 			}
-			held, err := gen.LockLeave(ctx, k.c, gen.LockLeaveParams{Lock: k.lock, Queue: k.queue, Owner: "me", How: test.how})
+			held, err := gen.LockLeave(ctx, k.c, gen.LockLeaveParams{Lock: k.lock, Queue: k.queue, Owner: "me",
+				How: test.how})
 			require.NoError(t, err)
 			require.False(t, held)
 			if test.stays == 0 {
@@ -257,7 +271,8 @@ func TestAGrantThatIsGivenBackLeavesNoVoidToken(t *testing.T) {
 		k := newLockKeys(t, scriptcase.GrantedMe, time.Minute, scriptcase.EntryOf("b.1"))
 		channel := luatomictest.Namespace(t) + how.String()
 		k.inbox(channel, "b")
-		held, err := gen.LockLeave(t.Context(), k.c, gen.LockLeaveParams{Lock: k.lock, Queue: k.queue, Owner: "me", How: how, Channel: channel})
+		held, err := gen.LockLeave(t.Context(), k.c, gen.LockLeaveParams{Lock: k.lock, Queue: k.queue, Owner: "me",
+			How: how, Channel: channel})
 		require.NoError(t, err)
 		require.True(t, held)
 		fields := strings.Fields(k.text())

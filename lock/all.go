@@ -68,12 +68,12 @@ const maxLocks = 100
 
 // AcquireAll waits until it has all the locks, at most 100, or ctx ends. The leases are in the order of the names.
 //
-// Where Options.Tag puts the locks into one slot, one script acquires all or none. Else one round trip, on a cluster one
-// to each node, tries all, and a second one those that are free and waited for. In both cases AcquireAll holds nothing
-// while it waits: it waits in the queue of the first lock, in the order of their names, that it found held, and when it
-// has that one tries the others again. So two calls for the same locks cannot block each other, but a call for many
-// may wait for long while others acquire them one at a time. Where the lease of that one ends before the others are
-// there, AcquireAll starts over after Poll at most: use a TTL that is longer than two round trips.
+// Where Options.Tag puts the locks into one slot, one script acquires all or none. Else one round trip, on a cluster
+// one to each node, tries all, and a second one those that are free and waited for. In both cases AcquireAll holds
+// nothing while it waits: it waits in the queue of the first lock, in the order of their names, that it found held, and
+// when it has that one tries the others again. So two calls for the same locks cannot block each other, but a call for
+// many may wait for long while others acquire them one at a time. Where the lease of that one ends before the others
+// are there, AcquireAll starts over after Poll at most: use a TTL that is longer than two round trips.
 //
 // Keys: those of each lock. Cost: O(n) of the names, for each attempt.
 func (l *Locker) AcquireAll(ctx context.Context, names ...string) (Leases, error) {
@@ -144,8 +144,8 @@ func inOrder(leases Leases, order, names []string) Leases {
 	return out
 }
 
-// abandon releases leases that are of no use. That one was lost is no error then. The call goes on when the caller whose
-// context has ended has left.
+// abandon releases leases that are of no use. That one was lost is no error then. The call goes on when the caller
+// whose context has ended has left.
 func (ls Leases) abandon(ctx context.Context) error {
 	if len(ls) == 0 {
 		return nil
@@ -160,8 +160,8 @@ func (ls Leases) abandon(ctx context.Context) error {
 	})
 }
 
-// acquireEach tries all locks in one round trip; first is one of them that is held. When one is held by another owner it
-// releases those that it acquired, but not first, and returns the name of that one.
+// acquireEach tries all locks in one round trip; first is one of them that is held. When one is held by another owner
+// it releases those that it acquired, but not first, and returns the name of that one.
 func (l *Locker) acquireEach(
 	ctx context.Context, begun time.Time, names []string, first *Lease,
 ) (Leases, string, error) {

@@ -121,11 +121,12 @@ func TestAcquireAllAcquiresTheLockItWaitedForOnce(t *testing.T) {
 			}})
 			var mu sync.Mutex
 			events := make(map[string]int)
-			l := lab.Locker(t, c, &lock.Options{TTL: time.Minute, Claim: 20 * time.Second, Tag: tag, Observe: func(e lock.Event) {
-				mu.Lock()
-				defer mu.Unlock()
-				events[e.Kind.String()+" "+strings.TrimPrefix(e.Name, space+tag)]++
-			}})
+			l := lab.Locker(t, c, &lock.Options{TTL: time.Minute, Claim: 20 * time.Second, Tag: tag,
+				Observe: func(e lock.Event) {
+					mu.Lock()
+					defer mu.Unlock()
+					events[e.Kind.String()+" "+strings.TrimPrefix(e.Name, space+tag)]++
+				}})
 			go func() {
 				lab.WaitFor(t, holder, names[1], 1)
 				_ = held.Release(ctx)

@@ -196,7 +196,8 @@ func read(ctx context.Context, c *redis.Client, key string) string {
 // A key that holds something else is named by the error of each call of each kind, and left as it is.
 func TestForeignValuesAreLeftAsTheyAre(t *testing.T) {
 	t.Parallel()
-	for where, c := range map[string]*redis.Client{"server": luatomictest.Client(t), "memory": luatomictest.Embedded(t)} {
+	for where, c := range map[string]*redis.Client{"server": luatomictest.Client(t),
+		"memory": luatomictest.Embedded(t)} {
 		for kind, of := range kinds {
 			t.Run(where+"/"+kind, func(t *testing.T) {
 				t.Parallel()
@@ -296,7 +297,8 @@ func TestListsPassOverForeignValues(t *testing.T) {
 	require.NoError(t, err)
 	for i := range 8 {
 		require.NoError(t, store(ctx, c, fmt.Sprintf("%slock:{other%d}", prefix, i), "token"))
-		require.NoError(t, store(ctx, c, fmt.Sprintf("%ssem:{other%d}", prefix, i), []redis.Z{{Score: 1, Member: "alice"}}))
+		require.NoError(t, store(ctx, c, fmt.Sprintf("%ssem:{other%d}", prefix, i),
+			[]redis.Z{{Score: 1, Member: "alice"}}))
 	}
 	locks := named(t, l.List(ctx), func(i lock.Info) string { return i.Name })
 	require.Len(t, locks, 1)

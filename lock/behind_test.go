@@ -179,7 +179,9 @@ func TestCloseEndsAnAcquireWhoseRequestHasNoAnswer(t *testing.T) {
 		call   func(ctx context.Context, l *lock.Locker) error
 	}{
 		"for a lock": {&gen.LockTryScript, 1, func(ctx context.Context, l *lock.Locker) error {
-			return l.Do(ctx, "free", func(context.Context, *lock.Lease) error { return errors.New("it ran after Close") })
+			return l.Do(ctx, "free", func(context.Context, *lock.Lease) error {
+				return errors.New("it ran after Close")
+			})
 		}},
 		"for a lock of another holder": {&gen.LockForceScript, 1, func(ctx context.Context, l *lock.Locker) error {
 			_, err := l.Steal(ctx, "x")

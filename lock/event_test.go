@@ -133,7 +133,9 @@ func TestTheWaitOfAcquireAllIsThatOfAllItsLocks(t *testing.T) {
 func TestObserveReportsALossThatTheReleaseFinds(t *testing.T) {
 	t.Parallel()
 	var events []lock.Event
-	l, name, c := lab.NewLocker(t, &lock.Options{TTL: time.Minute, Observe: func(e lock.Event) { events = append(events, e) }})
+	l, name, c := lab.NewLocker(t, &lock.Options{TTL: time.Minute, Observe: func(e lock.Event) {
+		events = append(events, e)
+	}})
 	for _, acquire := range []func() (*lock.Lease, error){
 		func() (*lock.Lease, error) { return l.Try(t.Context(), name) },
 		func() (*lock.Lease, error) { return l.Semaphore(name, 1).Try(t.Context(), 1) },

@@ -12,8 +12,8 @@ import (
 )
 
 // Safety at the end of a lease, of each kind: when the server gives it to another owner, the first one knows by its own
-// clock that it is over. Leases begin at all fractions of a millisecond, which the server may not round in favour of the
-// second owner.
+// clock that it is over. Leases begin at all fractions of a millisecond, which the server may not round in favour of
+// the second owner.
 func TestALeaseIsOverLocallyBeforeAnotherOwnerHasIt(t *testing.T) {
 	t.Parallel()
 	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: 5 * time.Millisecond})

@@ -13,8 +13,8 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// 50 processes with 20 waiters each contend for one lock. While one waits, each of the others has about one turn: at random
-// turns the slowest in a hundred would see each of the others have four or five.
+// 50 processes with 20 waiters each contend for one lock. While one waits, each of the others has about one turn: at
+// random turns the slowest in a hundred would see each of the others have four or five.
 func TestFairnessBetweenProcesses(t *testing.T) {
 	const processes, waiters, rounds = 50, 20, 5
 	name := luatomictest.Namespace(t)

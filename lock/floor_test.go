@@ -55,9 +55,9 @@ func TestEveryFenceOfALockerIsItsFloor(t *testing.T) {
 	}
 }
 
-// A fence may be ahead of the clock of its server: that was set back, or the Locker knows a greater one of another server.
-// It stays known, after the release too, until the clock has passed it, so that the next holder's is greater although
-// its Locker knows nothing.
+// A fence may be ahead of the clock of its server: that was set back, or the Locker knows a greater one of another
+// server. It stays known, after the release too, until the clock has passed it, so that the next holder's is greater
+// although its Locker knows nothing.
 func TestAFenceAheadOfTheClockStaysKnown(t *testing.T) {
 	t.Parallel()
 	for how, acquire := range map[string]func(*testing.T, *lock.Locker) *lock.Lease{
@@ -130,7 +130,8 @@ func TestFencesGrowOnServersWhoseClocksDiffer(t *testing.T) {
 		behind.SetTime(now.Add(d))
 	}
 	process := func() *lock.Locker {
-		ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"ahead": ahead.Addr(), "behind": behind.Addr()}})
+		ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"ahead": ahead.Addr(),
+			"behind": behind.Addr()}})
 		t.Cleanup(func() { _ = ring.Close() })
 		return lab.Locker(t, ring, nil)
 	}

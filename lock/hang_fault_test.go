@@ -102,7 +102,8 @@ func TestACallReturnsAtTheEndOfItsContextWhereverTheServerStops(t *testing.T) {
 		},
 		"ForceRelease": func(t *testing.T, h *hang) func(context.Context) error {
 			h.at(1, published)
-			ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": h.proxy.Addr()}, ReadTimeout: time.Minute})
+			ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": h.proxy.Addr()},
+				ReadTimeout: time.Minute})
 			t.Cleanup(func() { _ = ring.Close() })
 			_, err := h.other.Try(ctx, "x")
 			require.NoError(t, err)

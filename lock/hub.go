@@ -89,7 +89,8 @@ func (h *hub) open() error {
 }
 
 // confirmed is called when a channel is subscribed. Messages before that are lost. A lease may have been taken away
-// before the first subscription, too: it is kept already while the process subscribes. A waiter joins the queue after it.
+// before the first subscription, too: it is kept already while the process subscribes. A waiter joins the queue after
+// it.
 func (h *hub) confirmed(channel string, again bool) {
 	if channel == h.inbox {
 		h.keeper.RenewAll()
@@ -135,8 +136,8 @@ func (h *hub) channelOf(k keys.Lock) string {
 	return keys.LockInbox(h.prefix)
 }
 
-// notifyForced notifies the process of the token, if there is one, that its lease was taken away, and the observers of an
-// election that the leader has changed.
+// notifyForced notifies the process of the token, if there is one, that its lease was taken away, and the observers of
+// an election that the leader has changed.
 func (h *hub) notifyForced(ctx context.Context, r *request, token string) {
 	h.notifyRevoked(ctx, token, r.keys.Record)
 	h.publish(ctx, r.keys.Observers(), "e")
@@ -149,13 +150,15 @@ func (h *hub) notifyRevoked(ctx context.Context, token, key string) {
 	if !ok || !h.subscriptions.Tagged() {
 		return
 	}
-	h.publish(ctx, keys.LockInbox(h.prefix)+process, "r "+token+" "+key) // where it fails, the next renewal reports the loss
+	// where it fails, the next renewal reports the loss
+	h.publish(ctx, keys.LockInbox(h.prefix)+process, "r "+token+" "+key)
 }
 
 // publishMost is how long a caller waits for a message that was sent beside its call.
 const publishMost = time.Second
 
-// publish publishes a message that does not decide the call of ctx. The call does not wait for it beyond the end of ctx.
+// publish publishes a message that does not decide the call of ctx. The call does not wait for it beyond the end of
+// ctx.
 func (h *hub) publish(ctx context.Context, channel, message string) {
 	ctx, cancel := context.WithTimeout(ctx, publishMost)
 	defer cancel()

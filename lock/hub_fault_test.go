@@ -145,7 +145,8 @@ func TestNoWakeUpIsMissedBeforeTheSubscription(t *testing.T) {
 				}
 				return false
 			})
-			next := lab.Soon(t, 15*time.Second, "the lock", lab.AcquireLater(ctx, l, name)) // half of the time between two attempts
+			// half of the time between two attempts
+			next := lab.Soon(t, 15*time.Second, "the lock", lab.AcquireLater(ctx, l, name))
 			require.NoError(t, next.Err)
 			require.NoError(t, released)
 			require.Greater(t, next.Lease.Fence(), holder.Fence())

@@ -82,7 +82,8 @@ func waiterNotes(entries []string) []string {
 // repeat does not end its successor's lease; where the reply to the first request was lost and the repeat does not find
 // that holder, the error matches lua.ErrOutcomeUnknown: the lease is over, and Info says who has the lock now.
 //
-// Keys: lock:{name}, lockq:{name}. Cost: O(log n) of the waiters, and a PUBLISH that is waited for, for a second at most.
+// Keys: lock:{name}, lockq:{name}. Cost: O(log n) of the waiters, and a PUBLISH that is waited for, for a second at
+// most.
 func (l *Locker) ForceRelease(ctx context.Context, name string, fence int64) (bool, error) {
 	lease, err := l.newLease(name)
 	if err != nil {

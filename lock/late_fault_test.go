@@ -30,7 +30,8 @@ func TestRequestAfterItsWithdrawalDoesNothing(t *testing.T) {
 	_, err := gen.LockLeave(ctx, c, gen.LockLeaveParams{Lock: key, Queue: queue, Owner: "late.1"})
 	require.NoError(t, err)
 	arrives := func(when string) {
-		tried, err := gen.LockTry(ctx, c, gen.LockTryParams{Lock: key, Own: scriptcase.Own("late.1"), Life: time.Minute})
+		tried, err := gen.LockTry(ctx, c, gen.LockTryParams{Lock: key, Own: scriptcase.Own("late.1"),
+			Life: time.Minute})
 		require.NoError(t, err)
 		require.NotEqual(t, gen.LockTryStateAcquired, tried.State, when)
 		r, err := gen.LockAcquire(ctx, c, gen.LockAcquireParams{
@@ -199,7 +200,8 @@ func TestRevocationOnARingIsNotifiedAtOnce(t *testing.T) {
 		require.NoError(t, err)
 		kept, of := lease.Keep(ctx), permit.Keep(ctx)
 		luatomictest.Eventually(t, 10*time.Second, "the inbox is subscribed", func() bool {
-			return len(one.Client().PubSubChannels(ctx, "lock:c:*").Val())+len(two.Client().PubSubChannels(ctx, "lock:c:*").Val()) > 0
+			return len(one.Client().PubSubChannels(ctx, "lock:c:*").Val())+
+				len(two.Client().PubSubChannels(ctx, "lock:c:*").Val()) > 0
 		})
 		_, err = l.ForceRelease(ctx, name, 0)
 		require.NoError(t, err)
@@ -226,7 +228,8 @@ func TestAcquireReturnsAtTheEndOfItsContext(t *testing.T) {
 	lab.WaitFor(t, h.other, "x", 1)
 	h.server.Pause()
 	asked := make(chan struct{}, 99)
-	h.proxy.DropRequest(1, func([]string) bool { asked <- struct{}{}; return false }) // the first is that of its connection
+	// the first is that of its connection
+	h.proxy.DropRequest(1, func([]string) bool { asked <- struct{}{}; return false })
 	go func() { _, err := fresh.Acquire(ctx, "x"); returned <- err }()
 	lab.Soon(t, 20*time.Second, "Acquire asks the server", asked)
 	go func() { _, err := fresh.Try(ctx, "y"); returned <- err }()

@@ -42,8 +42,8 @@ func (l *Lease) again() request {
 	return l.hub.request(of.name, of.keys, l.hub.tokens.Next(), of.opts, of.scripts)
 }
 
-// try makes one attempt. It is not bound to the Locker, which costs as much as all else that is allocated here: it waits
-// for one answer only, and Close has it give back what that grants.
+// try makes one attempt. It is not bound to the Locker, which costs as much as all else that is allocated here: it
+// waits for one answer only, and Close has it give back what that grants.
 func (l *Lease) try(ctx context.Context) (*Lease, error) {
 	if !l.hub.calls.Begin() {
 		return nil, ErrClosed

@@ -99,7 +99,8 @@ func TestDeadlineIsThatOfWholeMilliseconds(t *testing.T) {
 	lease, err := l.Try(ctx, name)
 	require.NoError(t, err)
 	end := time.Now()
-	require.LessOrEqual(t, c.PTTL(ctx, "lock:{"+name+"}").Val(), 1101*time.Millisecond, "lease, afterlife, and one for the clock")
+	require.LessOrEqual(t, c.PTTL(ctx, "lock:{"+name+"}").Val(), 1101*time.Millisecond,
+		"lease, afterlife, and one for the clock")
 	require.LessOrEqual(t, lease.Deadline().Sub(end), 100*time.Millisecond)
 	l = l.With(lock.Options{TTL: time.Minute, Claim: time.Millisecond})
 	holder, err := l.Try(ctx, name+"2")

@@ -36,7 +36,8 @@ var (
 type HeldError struct {
 	// Name is the lock's name.
 	Name string
-	// Remaining is what was left of the holder's lease, with its lock delay, by the server's clock, at the last attempt;
+	// Remaining is what was left of the holder's lease, with its lock delay, by the server's clock, at the last
+	// attempt;
 	// 0 where it was over.
 	Remaining time.Duration
 	// Holder is the holder's Options.Note; in a lock delay that of the holder whose lease has ended without a release.
@@ -83,8 +84,9 @@ type Options struct {
 	// once. If the waiter's process has stopped meanwhile, the waiters of other processes are delayed by this much,
 	// once. Default 1 s; at most TTL.
 	Claim time.Duration
-	// Afterlife is how long the record of a lock stays after its release. While it is stored, each fence is greater than
-	// the last, also for a Locker that does not know the last one, on a server whose clock was set back. The default is
+	// Afterlife is how long the record of a lock stays after its release. While it is stored, each fence is greater
+	// than the last, also for a Locker that does not know the last one, on a server whose clock was set back. The
+	// default is
 	// 0: a released lock leaves nothing. After a lease that ended without a release the record stays for Afterlife, and
 	// for a second at least.
 	Afterlife time.Duration
@@ -255,8 +257,8 @@ func (l *Locker) Do(ctx context.Context, name string, f func(context.Context, *L
 	return lease.do(ctx, f)
 }
 
-// TryDo acquires the lock if it is free, as Try does, and runs f under it, as Do does. Else it returns a *HeldError, and
-// f does not run: so of many processes one does the work that is due.
+// TryDo acquires the lock if it is free, as Try does, and runs f under it, as Do does. Else it returns a *HeldError,
+// and f does not run: so of many processes one does the work that is due.
 // Keys: lock:{name}, lockq:{name}. Cost: O(1).
 func (l *Locker) TryDo(ctx context.Context, name string, f func(context.Context, *Lease) error) error {
 	lease, err := l.newLease(name)

@@ -66,8 +66,9 @@ func lockEnd(t testing.TB, c redis.Cmdable, name string) int64 {
 	return end
 }
 
-// lockEndOf also returns the fence of the lease that ends then. The key lives for the lease, its afterlife and one ms more,
-// because the server counts whole ones. Redis 7.0 reads its clock for the fence, and once more for the time that is left.
+// lockEndOf also returns the fence of the lease that ends then. The key lives for the lease, its afterlife and one ms
+// more, because the server counts whole ones. Redis 7.0 reads its clock for the fence, and once more for the time that
+// is left.
 func lockEndOf(t testing.TB, c redis.Cmdable, name string) (end, fence int64) {
 	t.Helper()
 	both := c.TxPipeline()
@@ -76,7 +77,8 @@ func lockEndOf(t testing.TB, c redis.Cmdable, name string) (end, fence int64) {
 	require.NoError(t, err)
 	record := scriptcase.LockFields(text.Val())
 	after := lab.Must(strconv.ParseInt(record[scriptcase.RecordAfter], 10, 64))
-	return expires.Val().Microseconds() - (after+1)*1000, lab.Must(strconv.ParseInt(record[scriptcase.RecordFence], 10, 64))
+	return expires.Val().Microseconds() - (after+1)*1000,
+		lab.Must(strconv.ParseInt(record[scriptcase.RecordFence], 10, 64))
 }
 
 // Row 2. Every key that any step leaves has a time to live.
@@ -327,7 +329,8 @@ func TestNoTimeOfTheClientIsSent(t *testing.T) {
 				continue
 			}
 			for _, unit := range []float64{1, 1e3, 1e6, 1e9} {
-				if at := n / unit; at > float64(now.Add(-48*time.Hour).Unix()) && at < float64(now.Add(48*time.Hour).Unix()) {
+				if at := n / unit; at > float64(now.Add(-48*time.Hour).Unix()) &&
+					at < float64(now.Add(48*time.Hour).Unix()) {
 					times = append(times, word)
 				}
 			}

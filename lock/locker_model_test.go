@@ -220,9 +220,10 @@ func TestLockHistoriesAreLinearizable(t *testing.T) {
 	if *lockOps > 20_000 {
 		within = time.Duration(*lockOps) * time.Millisecond
 	}
-	r := &chaos{lockHistory: newLockHistory(), locks: 16, lapses: 200, release: func(ctx context.Context, _ redis.UniversalClient, l *lock.Lease) error {
-		return l.Release(ctx)
-	}}
+	r := &chaos{lockHistory: newLockHistory(), locks: 16, lapses: 200,
+		release: func(ctx context.Context, _ redis.UniversalClient, l *lock.Lease) error {
+			return l.Release(ctx)
+		}}
 	r.run(t, *lockOps, within, seed)
 	kinds := make(map[int]int)
 	for _, op := range r.ops {
@@ -251,9 +252,10 @@ func TestLockHistoryCatchesABrokenRelease(t *testing.T) {
 	// It takes a release of a lapsed lease while another holds the lock; not every run
 	// has one.
 	for round, start := 0, time.Now(); round < 8 || time.Since(start) < time.Minute; round++ {
-		r := &chaos{lockHistory: newLockHistory(), locks: 3, lapses: 20, release: func(ctx context.Context, c redis.UniversalClient, l *lock.Lease) error {
-			return broken.Eval(ctx, c, []string{l.Key()}).Err()
-		}}
+		r := &chaos{lockHistory: newLockHistory(), locks: 3, lapses: 20,
+			release: func(ctx context.Context, c redis.UniversalClient, l *lock.Lease) error {
+				return broken.Eval(ctx, c, []string{l.Key()}).Err()
+			}}
 		r.run(t, 4_000, 3*time.Second, rand.Uint64())
 		if porcupine.CheckOperationsTimeout(lockModel(chaosTTL), r.ops, time.Minute) == porcupine.Illegal {
 			t.Logf("caught in round %d", round)

@@ -231,7 +231,8 @@ func TestKeepNoticesALossWhileTheServerIsSilent(t *testing.T) {
 	opts.ReadTimeout = time.Minute
 	c := redis.NewClient(opts)
 	defer c.Close()
-	lease, err := lab.Locker(t, c, &lock.Options{TTL: 300 * time.Millisecond}).Try(t.Context(), luatomictest.Namespace(t))
+	lease, err := lab.Locker(t, c, &lock.Options{TTL: 300 * time.Millisecond}).Try(t.Context(),
+		luatomictest.Namespace(t))
 	require.NoError(t, err)
 	proxy.Blackhole(true)
 	defer proxy.Blackhole(false)

@@ -68,8 +68,8 @@ func (os *observers) confirmed(channel string, again bool) {
 	}
 }
 
-// subscribe subscribes to the channel, where the server allows that. Where it fails, the hub tries again by itself after
-// a broken connection, and the observer does when it reads next.
+// subscribe subscribes to the channel, where the server allows that. Where it fails, the hub tries again by itself
+// after a broken connection, and the observer does when it reads next.
 func (o *observer) subscribe(ctx context.Context) {
 	if o.subscribed {
 		return

@@ -29,7 +29,8 @@ func TestOptionsOfACallKeepTheOthers(t *testing.T) {
 	require.Equal(t, lock.EventAcquired, (<-seen).Kind)
 	require.NoError(t, lease.Release(ctx))
 
-	lease, err = l.With(lock.Options{Note: "other", LockDelay: 2 * time.Second, Afterlife: 5 * time.Second}).Try(ctx, name)
+	lease, err = l.With(lock.Options{Note: "other", LockDelay: 2 * time.Second, Afterlife: 5 * time.Second}).Try(ctx,
+		name)
 	require.NoError(t, err)
 	require.Less(t, time.Until(lease.Deadline()), time.Minute)
 	require.Regexp(t, ` 2000 7000 other$`, c.Get(ctx, lease.Key()).Val())

@@ -72,20 +72,24 @@ func TestDeadWaitersCostNoLookAtTheHolders(t *testing.T) {
 	ctx, c := t.Context(), luatomictest.StartServer(t).Client()
 	for name, run := range map[string]func(permits, queue string){
 		"release": func(permits, queue string) {
-			lab.Must(gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Channel: permits, Owner: "p.me:2"}))
+			lab.Must(gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Channel: permits,
+				Owner: "p.me:2"}))
 		},
 		"resize": func(permits, queue string) {
-			lab.Must(gen.SemResize(ctx, c, gen.SemResizeParams{Permits: permits, Queue: queue, Channel: permits, Size: 6}))
+			lab.Must(gen.SemResize(ctx, c, gen.SemResizeParams{Permits: permits, Queue: queue,
+				Channel: permits, Size: 6}))
 		},
 		"acquire": func(permits, queue string) {
-			lab.Must(gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: permits, Queue: queue, Channel: permits, Owner: "p.new:1", Limit: 6, TTL: time.Minute}))
+			lab.Must(gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: permits, Queue: queue, Channel: permits,
+				Owner: "p.new:1", Limit: 6, TTL: time.Minute}))
 		},
 	} {
 		var dead []string
 		for i := range 90 {
 			dead = append(dead, scriptcase.Standing(fmt.Sprintf("dead%d:5", i)))
 		}
-		require.NoError(t, scriptcase.SemOf(6, map[string]float64{"p.a:2": lab.Future, "p.me:2": lab.Future}, dead...)(ctx, c, name))
+		require.NoError(t, scriptcase.SemOf(6, map[string]float64{"p.a:2": lab.Future, "p.me:2": lab.Future},
+			dead...)(ctx, c, name))
 		before := lab.Calls(t, c)["zrange"]
 		run("sem:{"+name+"}", "semq:{"+name+"}")
 		require.Zero(t, c.Exists(ctx, "semq:{"+name+"}").Val(), name)

@@ -154,7 +154,8 @@ func TestSemaphoreHolderLeavesTheQueue(t *testing.T) {
 	entry := scriptcase.Standing("p.me:2")
 	require.NoError(t, scriptcase.SemOf(5, map[string]float64{"p.me:2": lab.Future}, entry)(ctx, c, k))
 	r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
-		Permits: permits, Queue: queue, Channel: permits + ":", Owner: "p.me:2", Limit: 5, TTL: time.Minute, Entry: entry,
+		Permits: permits, Queue: queue, Channel: permits + ":", Owner: "p.me:2", Limit: 5, TTL: time.Minute,
+		Entry: entry,
 	})
 	require.NoError(t, err)
 	require.True(t, r.Acquired)
@@ -174,7 +175,8 @@ func TestSemaphoreAttemptAfterAShrink(t *testing.T) {
 	require.NoError(t, set(ctx, c, k))
 	look := func(token, entry string) gen.SemAcquireResult {
 		r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
-			Permits: permits, Queue: queue, Channel: permits + ":", Owner: token, Limit: 5, TTL: time.Minute, Entry: entry,
+			Permits: permits, Queue: queue, Channel: permits + ":", Owner: token, Limit: 5, TTL: time.Minute,
+			Entry: entry,
 		})
 		require.NoError(t, err)
 		return r
@@ -195,7 +197,8 @@ func TestSemaphoreForgetsWhatWasGivenBack(t *testing.T) {
 		"p.live:1": lab.Future,
 	})(ctx, c, k))
 	_, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
-		Permits: permits, Queue: queue, Channel: permits + ":", Owner: "p.me:3", Limit: 5, TTL: time.Minute, Note: "mine",
+		Permits: permits, Queue: queue, Channel: permits + ":", Owner: "p.me:3", Limit: 5, TTL: time.Minute,
+		Note: "mine",
 	})
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{
@@ -225,7 +228,8 @@ func TestSemaphoreFenceIsOnesOwn(t *testing.T) {
 	mine := scriptcase.Standing("p.me:1")
 	require.NoError(t, scriptcase.SemOf(5, nil, mine, scriptcase.Standing("p.x:1"))(ctx, c, k))
 	a, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
-		Permits: permits, Queue: queue, Channel: permits + ":", Owner: "p.me:1", Limit: 5, TTL: time.Minute, Entry: mine,
+		Permits: permits, Queue: queue, Channel: permits + ":", Owner: "p.me:1", Limit: 5, TTL: time.Minute,
+		Entry: mine,
 	})
 	require.NoError(t, err)
 	require.True(t, a.Acquired)
@@ -296,7 +300,8 @@ func TestSemaphoreNewcomerServesTheHead(t *testing.T) {
 		"p.live:4": lab.Future, "p.dead:1": lab.Past,
 	}, "p.head:1")
 	r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
-		Permits: permits, Queue: queue, Channel: permits + ":", Owner: "p.me:2", Limit: 5, TTL: time.Minute, Entry: "p.me:2 1000\n",
+		Permits: permits, Queue: queue, Channel: permits + ":", Owner: "p.me:2", Limit: 5, TTL: time.Minute,
+		Entry: "p.me:2 1000\n",
 	})
 	require.NoError(t, err)
 	require.False(t, r.Acquired)
@@ -328,7 +333,8 @@ func TestSemaphoreReleaseServesWhoCanBeServed(t *testing.T) {
 			"too heavy": "p.heavy:6", "gave up": "p.gone:1", "holds": "p.gone:4", "dead": "p.all:5",
 		}[name]
 		c, permits, queue, granted := semEdge(t, holders, head, "p.next:1")
-		state, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Channel: permits + ":", Owner: "p.me:1"})
+		state, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue,
+			Channel: permits + ":", Owner: "p.me:1"})
 		require.NoError(t, err)
 		require.Equal(t, gen.SemReleaseResultReleased, state)
 		want := []string{"p.next:1"}
@@ -354,13 +360,15 @@ func TestSemaphoreReleaseTakesBackWhatTheDeadHad(t *testing.T) {
 	require.NoError(t, err)
 	acquire := func(owner, entry string) gen.SemAcquireResult {
 		r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
-			Permits: permits, Queue: queue, Channel: permits + ":", Owner: owner, Limit: 3, TTL: time.Minute, Entry: entry,
+			Permits: permits, Queue: queue, Channel: permits + ":", Owner: owner, Limit: 3, TTL: time.Minute,
+			Entry: entry,
 		})
 		require.NoError(t, err)
 		return r
 	}
 	release := func(owner string) {
-		r, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Channel: permits + ":", Owner: owner})
+		r, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Channel: permits + ":",
+			Owner: owner})
 		require.NoError(t, err)
 		require.Equal(t, gen.SemReleaseResultReleased, r)
 	}

@@ -81,7 +81,8 @@ func atLeast(r gen.LockAcquireResult) gen.LockAcquireResult {
 	return r
 }
 
-// tryAll makes one attempt for each request: one round trip for all, and one more for locks that are free and waited for.
+// tryAll makes one attempt for each request: one round trip for all, and one more for locks that are free and waited
+// for.
 func (p *plain) tryAll(ctx context.Context, rs []*request) ([]gen.LockAcquireResult, []error) {
 	b, wanted := lua.NewBatch(p.client), lua.NewBatch(p.client)
 	tries := make([]*lua.Future[gen.LockTryResult], len(rs))

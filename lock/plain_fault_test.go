@@ -277,7 +277,8 @@ func TestHandOverPassesOver1000DeadProcesses(t *testing.T) {
 	t.Parallel()
 	for name, free := range map[string]func(k lockKeys){
 		"release": func(k lockKeys) {
-			lab.Must(gen.LockRelease(t.Context(), k.c, gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "me"}))
+			lab.Must(gen.LockRelease(t.Context(), k.c,
+				gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "me"}))
 		},
 		"force": func(k lockKeys) { k.force(gen.LockForceParams{Owner: "-", Channel: k.lock}) },
 	} {
@@ -285,9 +286,11 @@ func TestHandOverPassesOver1000DeadProcesses(t *testing.T) {
 		k.dead(2500)
 		free(k)
 		require.EqualValues(t, 1500, k.c.LLen(t.Context(), k.queue).Val(), name)
-		try := lab.Must(gen.LockTry(t.Context(), k.c, gen.LockTryParams{Lock: k.lock, Own: scriptcase.Own("new"), Life: time.Minute}))
+		try := lab.Must(gen.LockTry(t.Context(), k.c, gen.LockTryParams{Lock: k.lock, Own: scriptcase.Own("new"),
+			Life: time.Minute}))
 		require.Equal(t, gen.LockTryStateWanted, try.State, name)
-		require.False(t, k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("new")}).Acquired, "%s: others may live behind the dead", name)
+		require.False(t, k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("new")}).Acquired,
+			"%s: others may live behind the dead", name)
 		require.EqualValues(t, 500, k.c.LLen(t.Context(), k.queue).Val(), name)
 		require.True(t, k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("new")}).Acquired, name)
 		require.Zero(t, k.c.Exists(t.Context(), k.queue).Val(), name)
@@ -313,11 +316,15 @@ func TestDeadWaitersCostNoWriteOfTheLock(t *testing.T) {
 		sets  int
 		free  func(k lockKeys)
 	}{
-		"acquire": {scriptcase.WantedOther, 0, 1, func(k lockKeys) { k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("me")}) }},
+		"acquire": {scriptcase.WantedOther, 0, 1, func(k lockKeys) {
+			k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("me")})
+		}},
 		"release": {scriptcase.WantedMe, time.Minute, 0, func(k lockKeys) {
 			lab.Must(gen.LockRelease(t.Context(), c, gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "me"}))
 		}},
-		"force": {scriptcase.WantedMe, time.Minute, 1, func(k lockKeys) { k.force(gen.LockForceParams{Owner: "-", Channel: "i"}) }},
+		"force": {scriptcase.WantedMe, time.Minute, 1, func(k lockKeys) {
+			k.force(gen.LockForceParams{Owner: "-", Channel: "i"})
+		}},
 	} {
 		require.NoError(t, scriptcase.LockOf(tc.text, tc.lease)(t.Context(), c, name))
 		k := lockKeys{t, c, "lock:{" + name + "}", "lockq:{" + name + "}"}

@@ -21,7 +21,8 @@ func TestLockDelayFollowsALossOnly(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	const delay = 400 * time.Millisecond
-	l, name, c := lab.NewLocker(t, &lock.Options{TTL: 50 * time.Millisecond, LockDelay: delay, Afterlife: 20 * time.Second})
+	l, name, c := lab.NewLocker(t, &lock.Options{TTL: 50 * time.Millisecond, LockDelay: delay,
+		Afterlife: 20 * time.Second})
 	plain := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: time.Minute})
 	for _, how := range []string{"try", "queue", "all"} {
 		t.Run(how, func(t *testing.T) {
@@ -197,7 +198,8 @@ func TestTryAcquiresALockThatOnlyTheDeadWaitFor(t *testing.T) {
 	require.Contains(t, k.text(), " 0 - me ")
 }
 
-// A steal whose reply was lost is repeated, and is the same one: its lease goes on. One whose lease is over is a new one.
+// A steal whose reply was lost is repeated, and is the same one: its lease goes on. One whose lease is over is a new
+// one.
 func TestRepeatedStealKeepsItsFence(t *testing.T) {
 	t.Parallel()
 	k := newLockKeys(t, scriptcase.Record(7, 0, "thief"), time.Minute/2)
@@ -250,7 +252,8 @@ func TestForcedEndIsReportedToTheOldHolder(t *testing.T) {
 	k := newLockKeys(t, scriptcase.Record(7, 0, "holder.1"), time.Minute)
 	require.True(t, k.force(gen.LockForceParams{Owner: "-"}).Done)
 	for _, state := range []string{"free", "another holds it", "free again"} {
-		r, err := gen.LockRelease(t.Context(), k.c, gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "holder.1"})
+		r, err := gen.LockRelease(t.Context(), k.c,
+			gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "holder.1"})
 		require.NoError(t, err)
 		require.Equal(t, gen.LockReleaseResultRevoked, r, state)
 		e, err := gen.LockExtend(t.Context(), k.c, gen.LockExtendParams{
@@ -262,7 +265,8 @@ func TestForcedEndIsReportedToTheOldHolder(t *testing.T) {
 		case "free":
 			require.True(t, k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("other.1")}).Acquired)
 		case "another holds it":
-			r, err := gen.LockRelease(t.Context(), k.c, gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "other.1"})
+			r, err := gen.LockRelease(t.Context(), k.c,
+				gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "other.1"})
 			require.NoError(t, err)
 			require.Equal(t, gen.LockReleaseResultReleased, r)
 		}
@@ -288,10 +292,11 @@ func TestEveryWayToALockHeedsItsOptions(t *testing.T) {
 	})
 	check := func(how, name string, lease *lock.Lease) {
 		t.Helper()
-		luatomictest.Eventually(t, 10*time.Second, how+": the record lives as long as lease and afterlife", func() bool {
-			left := c.PTTL(ctx, "lock:{"+name+"}").Val() // one that is handed over is extended behind its caller
-			return left > 7*time.Second && left <= (12_345+1678+1)*time.Millisecond
-		})
+		luatomictest.Eventually(t, 10*time.Second, how+": the record lives as long as lease and afterlife",
+			func() bool {
+				left := c.PTTL(ctx, "lock:{"+name+"}").Val() // one that is handed over is extended behind its caller
+				return left > 7*time.Second && left <= (12_345+1678+1)*time.Millisecond
+			})
 		r := scriptcase.LockRecord(t, c, name)
 		require.Equal(t, []string{"678", "1678"}, r[5:7], how)
 		require.Equal(t, "who and why", r[7], how)

@@ -118,7 +118,8 @@ func TestAWaiterThatMayNotSubscribeAnewPolls(t *testing.T) {
 				})
 			}
 			require.NoError(t, held.Release(ctx))
-			next := lab.Soon(t, 10*time.Second, "the lock", got) // half of the time between two attempts, less than the lease
+			// half of the time between two attempts, less than the lease
+			next := lab.Soon(t, 10*time.Second, "the lock", got)
 			require.NoError(t, next.Err)
 			require.NoError(t, next.Lease.Release(ctx))
 		})

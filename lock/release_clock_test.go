@@ -24,7 +24,8 @@ func TestFenceOfAHandOverHasAllItsDigits(t *testing.T) {
 	text := lab.Text(c, &gen.LockReleaseScript)
 	fixed := strings.Replace(text, "redis.call('TIME')", "{'1732280000', '999'}", 1)
 	require.NotEqual(t, text, fixed)
-	released, err := c.Eval(ctx, fixed, []string{"lock:{" + name + "}", "lockq:{" + name + "}"}, "P.1:1", "", 0, name).Slice()
+	released, err := c.Eval(ctx, fixed, []string{"lock:{" + name + "}", "lockq:{" + name + "}"}, "P.1:1", "", 0,
+		name).Slice()
 	require.NoError(t, err)
 	require.Equal(t, []any{int64(1)}, released)
 	record := scriptcase.LockRecord(t, c, name)

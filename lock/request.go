@@ -169,7 +169,8 @@ func (r *request) ask(ctx context.Context, a attempt) (gen.LockAcquireResult, er
 }
 
 // errVoid is of an attempt that arrived after it was withdrawn, or after the lock was taken away from its owner.
-var errVoid = fmt.Errorf("%w: it was taken away, or this acquire withdrawn, before its request arrived; acquire it again",
+var errVoid = fmt.Errorf("%w: it was taken away, or this acquire withdrawn, before its request arrived; acquire it "+
+	"again",
 	ErrLost)
 
 // failed withdraws an attempt without an answer, and returns its error.
@@ -200,7 +201,8 @@ func (r *request) withdraw(ctx context.Context, entry string) error {
 }
 
 // ErrNotALock says that the key of a lock, a semaphore or a read-write lock holds something else: that of another
-// version of this library, or a value of another program. Nothing was changed. Where no process uses it, delete the key.
+// version of this library, or a value of another program. Nothing was changed. Where no process uses it, delete the
+// key.
 var ErrNotALock = errors.New("luatomic: not a lock of this version")
 
 // isLayout reports the answer of a script that found something else under the key. It changed nothing.

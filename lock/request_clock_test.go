@@ -13,7 +13,8 @@ import (
 	"github.com/luatomic/luatomic/internal/lease"
 )
 
-// The server counts whole milliseconds, and a repeat in the last one of a lease has none left. That is not the whole TTL.
+// The server counts whole milliseconds, and a repeat in the last one of a lease has none left. That is not the whole
+// TTL.
 func TestARepeatInTheLastMillisecondHasNoLeaseLeft(t *testing.T) {
 	t.Parallel()
 	const ttl = time.Minute
@@ -53,7 +54,8 @@ func TestARepeatFindsNoMoreThanTheLease(t *testing.T) {
 	l := &Options{TTL: ttl}
 	r := h.request("x", k, "process.1", l, &h.plain)
 	r.own = " " + r.token + l.tail()
-	for how, a := range map[string]attempt{"try": {}, "wait": {entry: h.plain.entry(&r, ttl), fresh: gen.LockAcquireFreshAsks}} {
+	for how, a := range map[string]attempt{"try": {},
+		"wait": {entry: h.plain.entry(&r, ttl), fresh: gen.LockAcquireFreshAsks}} {
 		for repeat := range 2 {
 			result, err := h.plain.acquire(t.Context(), &r, a)
 			require.NoError(t, err)

@@ -14,8 +14,8 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// A request whose connection breaks is sent again. The first copy of it arrives when its caller has been refused, or has
-// released what it got: nobody holds anything by it.
+// A request whose connection breaks is sent again. The first copy of it arrives when its caller has been refused, or
+// has released what it got: nobody holds anything by it.
 func TestACopyOfARequestHoldsNothing(t *testing.T) {
 	t.Parallel()
 	one := func(l *lock.Lease, err error) (lock.Leases, error) { return lock.Leases{l}, err }
@@ -28,13 +28,16 @@ func TestACopyOfARequestHoldsNothing(t *testing.T) {
 		"Try": {&gen.LockTryScript, nil, func(ctx context.Context, l *lock.Locker, name string) (lock.Leases, error) {
 			return one(l.Try(ctx, name))
 		}},
-		"Steal": {&gen.LockForceScript, nil, func(ctx context.Context, l *lock.Locker, name string) (lock.Leases, error) {
+		"Steal": {&gen.LockForceScript, nil, func(ctx context.Context, l *lock.Locker, name string) (lock.Leases,
+			error) {
 			return one(l.Steal(ctx, name))
 		}},
-		"Acquire": {&gen.LockTryScript, nil, func(ctx context.Context, l *lock.Locker, name string) (lock.Leases, error) {
+		"Acquire": {&gen.LockTryScript, nil, func(ctx context.Context, l *lock.Locker, name string) (lock.Leases,
+			error) {
 			return one(l.Acquire(ctx, name))
 		}},
-		"AcquireAll": {&gen.LockTryScript, nil, func(ctx context.Context, l *lock.Locker, name string) (lock.Leases, error) {
+		"AcquireAll": {&gen.LockTryScript, nil, func(ctx context.Context, l *lock.Locker, name string) (lock.Leases,
+			error) {
 			return l.AcquireAll(ctx, name)
 		}},
 		"AcquireAll, tagged": {&gen.LockAcquireAllScript, tagged,
@@ -45,7 +48,8 @@ func TestACopyOfARequestHoldsNothing(t *testing.T) {
 			func(ctx context.Context, l *lock.Locker, name string) (lock.Leases, error) {
 				return one(l.Semaphore(name, 1).Try(ctx, 1))
 			}},
-		"RWLock": {&gen.SemAcquireScript, nil, func(ctx context.Context, l *lock.Locker, name string) (lock.Leases, error) {
+		"RWLock": {&gen.SemAcquireScript, nil, func(ctx context.Context, l *lock.Locker, name string) (lock.Leases,
+			error) {
 			return one(l.RW(name).Acquire(ctx))
 		}},
 	} {

@@ -141,7 +141,9 @@ func TestRWLockCrashedReaderIsNotKeptUpByLiveOnes(t *testing.T) {
 	cycling := make(chan error, 1)
 	go func() {
 		for ctx.Err() == nil {
-			if err := rw.RDo(ctx, func(context.Context, *lock.Lease) error { return nil }); err != nil && ctx.Err() == nil {
+			if err := rw.RDo(ctx, func(context.Context, *lock.Lease) error {
+				return nil
+			}); err != nil && ctx.Err() == nil {
 				cycling <- err
 				return
 			}
@@ -172,7 +174,8 @@ func TestManyDeadReadersKeepNoWriterOut(t *testing.T) {
 	members := []redis.Z{{Score: 1e15 + dead, Member: "used"}}
 	for i := range dead {
 		permit := fmt.Sprintf("%s%d:1", strings.TrimSuffix(token, ":1"), i)
-		members = append(members, redis.Z{Score: over, Member: permit}, redis.Z{Score: over, Member: permit + "\nreader"})
+		members = append(members, redis.Z{Score: over, Member: permit},
+			redis.Z{Score: over, Member: permit + "\nreader"})
 	}
 	require.NoError(t, c.ZAdd(t.Context(), key, members...).Err())
 	info, err := rw.Info(t.Context())

@@ -35,7 +35,8 @@ type LimitError struct {
 
 // Error names the semaphore, the weight and the limit.
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("%v: %q has %d, the permit weighs %d; ask for less, or Resize", ErrLimit, e.Name, e.Limit, e.Weight)
+	return fmt.Sprintf("%v: %q has %d, the permit weighs %d; ask for less, or Resize", ErrLimit, e.Name,
+		e.Limit, e.Weight)
 }
 
 // Is matches ErrLimit.
@@ -102,7 +103,8 @@ func checkRange(field string, n, most int64) error {
 }
 
 // Try acquires a permit of that weight if it fits under the limit and nobody waits, in one round trip, else returns a
-// *HeldError whose Remaining says when it may fit. A weight above the limit of the semaphore is a *LimitError. One below
+// *HeldError whose Remaining says when it may fit. A weight above the limit of the semaphore is a *LimitError. One
+// below
 // 1 is a [lua.ErrOutOfRange], before anything is sent. Lost replies and cancelled contexts are as for Locker.Try.
 // Keys: sem:{name}, semq:{name}. Cost: O(log n) of the holders.
 func (s *Semaphore) Try(ctx context.Context, weight int) (*Lease, error) {
@@ -187,8 +189,8 @@ func (s *Semaphore) Info(ctx context.Context) (SemaphoreInfo, error) { return s.
 
 // Revoke takes a permit from its holder and grants to the waiters that fit, in one script. The context of a lease that
 // is kept ends with ErrRevoked as soon as its process is notified; another holder gets that error from its next Extend
-// or Release within 10 s, and an ErrLost after that. Revoke reports whether a permit with the token was stored, also one
-// whose lease is over. Info lists the tokens.
+// or Release within 10 s, and an ErrLost after that. Revoke reports whether a permit with the token was stored, also
+// one whose lease is over. Info lists the tokens.
 // Keys: sem:{name}, semq:{name}. Cost: O(log n) of the holders.
 func (s *Semaphore) Revoke(ctx context.Context, token string) (bool, error) {
 	return s.set.revoke(ctx, token)

@@ -118,7 +118,8 @@ func TestSemaphoreHistoryUnderFaults(t *testing.T) {
 	}
 	server := luatomictest.StartServer(t)
 	clients := faultyClients(t, server, 6)
-	run := func(name string, limit int64, acquire func(l *lock.Locker, rnd *rand.Rand) (func(context.Context) (*lock.Lease, error), int64)) {
+	run := func(name string, limit int64, acquire func(l *lock.Locker,
+		rnd *rand.Rand) (func(context.Context) (*lock.Lease, error), int64)) {
 		g := gauge{limit: limit}
 		var wg sync.WaitGroup
 		var done, crashed atomic.Int64
@@ -148,7 +149,8 @@ func TestSemaphoreHistoryUnderFaults(t *testing.T) {
 		return acquire, int64(weight)
 	})
 	const all = 1000
-	run("read-write lock", all, func(l *lock.Locker, rnd *rand.Rand) (func(context.Context) (*lock.Lease, error), int64) {
+	run("read-write lock", all, func(l *lock.Locker, rnd *rand.Rand) (func(context.Context) (*lock.Lease, error),
+		int64) {
 		if rnd.IntN(4) == 0 {
 			return l.RW("rw").Acquire, all
 		}

@@ -124,7 +124,8 @@ func TestSemaphoreNewLimitStaysForAMinute(t *testing.T) {
 			require.NoError(t, c.PExpire(ctx, key, 20*time.Second).Err())
 		},
 		"left": func(t *testing.T, _ *lock.Semaphore, c *redis.Client, key string) {
-			_, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: key, Queue: "semq" + key[3:], Owner: "p.1:1"})
+			_, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: key, Queue: "semq" + key[3:],
+				Owner: "p.1:1"})
 			require.NoError(t, err)
 		},
 		"unknown": func(*testing.T, *lock.Semaphore, *redis.Client, string) {},

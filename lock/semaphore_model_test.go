@@ -194,7 +194,8 @@ func (m *modelledSem) draw(t *rapid.T) (limit int, ttl time.Duration, long bool)
 func (m *modelledSem) acquire(t *rapid.T, w semWaiter, limit int, ttl time.Duration) {
 	m.notified = nil
 	r, err := gen.SemAcquire(m.ctx, m.c, gen.SemAcquireParams{
-		Permits: m.permits, Queue: m.queue, Channel: m.permits + ":", Owner: w.token, Limit: int64(limit), TTL: ttl, Entry: w.entry,
+		Permits: m.permits, Queue: m.queue, Channel: m.permits + ":", Owner: w.token, Limit: int64(limit), TTL: ttl,
+		Entry: w.entry,
 	})
 	require.NoError(t, err)
 	place, mine := gen.SemAcquirePlaceNone, false

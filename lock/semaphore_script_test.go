@@ -180,7 +180,8 @@ func TestAProcessThatNeverConfirmedIsPassedOver(t *testing.T) {
 	t.Parallel()
 	eachGrant(t, func(t *testing.T, call func(s rawSem, limit int64) error) {
 		for fraction, want := range map[float64][]string{0: {"a g a.2:1", "b g b.1:1"}, 0.5: {"b g b.1:1"}} {
-			s := newRawSem(t, 5, map[string]time.Duration{"a.1:3": -time.Minute, "live.1:2": time.Hour}, standing("a.2:1", "b.1:1")...)
+			s := newRawSem(t, 5, map[string]time.Duration{"a.1:3": -time.Minute, "live.1:2": time.Hour},
+				standing("a.2:1", "b.1:1")...)
 			s.set("a.1:3", s.now-60_000+fraction)
 			s.set("a.1:3\nnote", s.now-60_000+fraction)
 			s.set("old.1:1", -s.now+20_000) // released 20 s ago
@@ -278,7 +279,8 @@ func TestALateRepeatOfAReleaseIsExpired(t *testing.T) {
 func TestAProcessThatReleasesIsNotDead(t *testing.T) {
 	t.Parallel()
 	for releases, want := range map[string][]string{"a.3:1": {"a g a.2:1", "b g b.1:1"}, "c.1:1": {"b g b.1:1"}} {
-		s := newRawSem(t, 5, map[string]time.Duration{"a.1:3": -time.Minute, releases: time.Hour}, standing("a.2:1", "b.1:1")...)
+		s := newRawSem(t, 5, map[string]time.Duration{"a.1:3": -time.Minute, releases: time.Hour},
+			standing("a.2:1", "b.1:1")...)
 		s.set("a.1:3", s.now-60_000+0.5)
 		said := s.said(func() error {
 			_, err := s.release(gen.SemReleaseParams{Owner: releases})
@@ -351,10 +353,11 @@ func TestAReleaseOfALostSemaphoreLeavesTheWaiters(t *testing.T) {
 func TestASemaphoreOfAnotherVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, members := range map[string][]redis.Z{
-		"another's":    {{Score: 5, Member: "x"}},
-		"limit below":  {{Score: scriptcase.SemBase - 1, Member: "limit"}},
-		"limit above":  {{Score: scriptcase.SemBase + 1<<31, Member: "limit"}},
-		"used below 0": {{Score: scriptcase.SemBase + 1, Member: "limit"}, {Score: scriptcase.SemBase - 1, Member: "used"}},
+		"another's":   {{Score: 5, Member: "x"}},
+		"limit below": {{Score: scriptcase.SemBase - 1, Member: "limit"}},
+		"limit above": {{Score: scriptcase.SemBase + 1<<31, Member: "limit"}},
+		"used below 0": {{Score: scriptcase.SemBase + 1, Member: "limit"},
+			{Score: scriptcase.SemBase - 1, Member: "used"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -109,7 +109,8 @@ func TestSemaphoreRefusesBadNumbersBeforeAnyIO(t *testing.T) {
 	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
 	defer c.Close()
 	l := lab.Locker(t, c, nil)
-	for _, bad := range []struct{ limit, weight int }{{0, 1}, {-1, 1}, {1<<30 + 1, 1}, {2, 0}, {2, -1}, {2, 1<<30 + 1}} {
+	for _, bad := range []struct{ limit, weight int }{{0, 1}, {-1, 1}, {1<<30 + 1, 1}, {2, 0}, {2, -1},
+		{2, 1<<30 + 1}} {
 		s := l.Semaphore("x", bad.limit)
 		_, err := s.Try(t.Context(), bad.weight)
 		require.ErrorIs(t, err, lua.ErrOutOfRange, bad)
@@ -205,7 +206,8 @@ func TestSemaphoreDeadWaitersArePassedOver(t *testing.T) {
 	require.NoError(t, light.Release(ctx))
 	require.NoError(t, one.Release(ctx))
 	require.NoError(t, permit(t, more).Release(ctx))
-	require.Less(t, time.Since(begun), 25*time.Second, "less than the lease of one of them, or the time between two looks")
+	require.Less(t, time.Since(begun), 25*time.Second,
+		"less than the lease of one of them, or the time between two looks")
 	bury(1, 3)
 	again, err := s.Try(ctx, 3)
 	require.NoError(t, err, "the queue is of the dead")

@@ -51,7 +51,8 @@ func (c partContext) Value(key any) any {
 const roundTimeout = 10 * time.Second
 
 // together calls f for all of them and joins the errors. The calls of lock_release and lock_leave that f makes under
-// its context are one round trip. A lease of another Locker than the first has one of its own: its server may be another.
+// its context are one round trip. A lease of another Locker than the first has one of its own: its server may be
+// another.
 func (ls Leases) together(ctx context.Context, f func(context.Context, *Lease) error) error {
 	if len(ls) == 0 {
 		return nil

@@ -139,7 +139,8 @@ func TestRevocationOutlivesTheLeaseOfTheThief(t *testing.T) {
 	l, name, c := lab.NewLocker(t, &lock.Options{TTL: time.Minute})
 	lease, err := l.Try(ctx, name)
 	require.NoError(t, err)
-	thief := lab.Locker(t, luatomictest.Client(t), &lock.Options{TTL: 50 * time.Millisecond, Afterlife: time.Millisecond})
+	thief := lab.Locker(t, luatomictest.Client(t),
+		&lock.Options{TTL: 50 * time.Millisecond, Afterlife: time.Millisecond})
 	_, err = thief.Steal(ctx, name)
 	require.NoError(t, err)
 	luatomictest.Eventually(t, 20*time.Second, "the thief's lease is over", func() bool {

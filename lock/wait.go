@@ -14,7 +14,8 @@ import (
 	"github.com/luatomic/luatomic/internal/lease"
 )
 
-// wait returns when the lock is granted to r, ctx ends or the hub is closed. A lease that is handed over lasts for Claim.
+// wait returns when the lock is granted to r, ctx ends or the hub is closed. A lease that is handed over lasts for
+// Claim.
 func (h *hub) wait(ctx context.Context, r *request) (grant, error) {
 	channel := r.channel + h.tokens.Process()
 	var held *HeldError
@@ -75,7 +76,8 @@ func (h *hub) queue(ctx context.Context, r *request, channel string, held *HeldE
 		w.asked = asked
 		switch {
 		case err == nil && result.Acquired:
-			if w.granted != 0 && w.granted != result.Fence && result.Remaining == 0 { // the message was of an older grant
+			// the message was of an older grant
+			if w.granted != 0 && w.granted != result.Fence && result.Remaining == 0 {
 				h.waiters.queued(w, true)
 			}
 			return r.granted(w.asked, result), nil

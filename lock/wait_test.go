@@ -85,7 +85,8 @@ func TestHandOverIsOneCall(t *testing.T) {
 	}
 	lab.WaitFor(t, l, name, waiters)
 	answered(t, proxy)
-	evalsha, extend := luatomictest.Command("EVALSHA"), lab.Sent(&gen.LockExtendScript) // which confirms, if it is first
+	// which confirms, if it is first
+	evalsha, extend := luatomictest.Command("EVALSHA"), lab.Sent(&gen.LockExtendScript)
 	sent := func(args []string) bool { return evalsha(args) && !extend(args) }
 	before := proxy.Executed(sent)
 	require.NoError(t, lease.Release(t.Context()))

@@ -83,7 +83,8 @@ func TestWaitersOfABrokenSubscriptionCheckAFewAtATime(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			ctx, server := t.Context(), luatomictest.StartServer(t)
-			admin, client, counted := server.Client(), server.Client(), &inFlight{sha: lab.Digest(&gen.LockAcquireScript)}
+			admin, client, counted := server.Client(), server.Client(),
+				&inFlight{sha: lab.Digest(&gen.LockAcquireScript)}
 			client.AddHook(counted)
 			direct, l := lab.Locker(t, admin, &lock.Options{TTL: time.Minute}), lab.Locker(t, client, nil)
 			held, err := direct.Try(ctx, "x")

@@ -61,7 +61,8 @@ func TestHandOverAfterAKillIsNotLate(t *testing.T) {
 	c := server.Client()
 	l := lab.Locker(t, c, nil)
 	for _, volatile := range []int{0, 10_000, 100_000} {
-		fill := `for i = ARGV[1], ARGV[1] + 999 do redis.call('SET', 'volatile' .. i, 'x', 'PX', 600000 + i) end return 1`
+		fill :=
+			`for i = ARGV[1], ARGV[1] + 999 do redis.call('SET', 'volatile' .. i, 'x', 'PX', 600000 + i) end return 1`
 		for i := 0; i < volatile; i += 1000 { // a script that takes long stops the server for all
 			require.NoError(t, c.Eval(t.Context(), fill, nil, i).Err())
 		}

@@ -201,7 +201,8 @@ func TestLateGrantDoesNotCount(t *testing.T) {
 	process, _, _ := strings.Cut(owner, ".")
 	channel := "lock:c:" + process
 	now := c.Time(ctx).Val().UnixMicro()
-	heard, err := c.Publish(ctx, channel, fmt.Sprintf("g %s %d %d 60000 lock:{%s}", owner, holder.Fence()-1, now, name)).Result()
+	heard, err := c.Publish(ctx, channel, fmt.Sprintf("g %s %d %d 60000 lock:{%s}", owner, holder.Fence()-1, now,
+		name)).Result()
 	require.NoError(t, err)
 	require.EqualValues(t, 1, heard)
 	for _, nonsense := range []string{

@@ -21,20 +21,22 @@ import (
 
 // readAfter returns a script that writes a mark and returns what the command before it has stored. No server has it.
 func readAfter(t testing.TB) *lua.Script {
-	source := "-- " + luatomictest.Namespace(t) + "\nredis.call('INCR', KEYS[2])\nreturn redis.call('GET', KEYS[1]) or 'none'"
+	source := "-- " + luatomictest.Namespace(t) +
+		"\nredis.call('INCR', KEYS[2])\nreturn redis.call('GET', KEYS[1]) or 'none'"
 	return newScript("read", source, lua.RetrySafe)
 }
 
 // runAfter runs the script behind a SET of the key.
-func runAfter(ctx context.Context, c lua.Client, s *lua.Script, key, value string) (got string, set *redis.StatusCmd, _ error) {
+func runAfter(ctx context.Context, c lua.Client, s *lua.Script, key, value string) (got string,
+	set *redis.StatusCmd, _ error) {
 	set = redis.NewStatusCmd(ctx, "set", key, value)
 	first := &ahead.Client{UniversalClient: c, Cmd: set, Size: len(value)}
 	got, err := lua.Run(ctx, first, newCall(s, key, key+":mark"), decodeText)
 	return got, set, err
 }
 
-// A command ahead of a script is stored before the script runs, in its round trip: for a call that is sent by itself, too,
-// for many calls at once, and for one whose script is not loaded.
+// A command ahead of a script is stored before the script runs, in its round trip: for a call that is sent by itself,
+// too, for many calls at once, and for one whose script is not loaded.
 func TestACommandAheadOfAScriptSharesItsRoundTrip(t *testing.T) {
 	t.Parallel()
 	for name, direct := range map[string]bool{"shared": false, "direct": true} {

@@ -12,8 +12,8 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// go-redis waits for an answer for a minute here. Exec does not: it returns at the end of its context. The caller may use
-// the batch again, and the memory of its arguments, while the calls go on.
+// go-redis waits for an answer for a minute here. Exec does not: it returns at the end of its context. The caller may
+// use the batch again, and the memory of its arguments, while the calls go on.
 func TestExecReturnsAtTheEndOfItsContextWhateverTheServerDoes(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)

@@ -42,7 +42,8 @@ func TestBatchMixesScriptsAndTypes(t *testing.T) {
 	nothing := newScript("nothing", "return false", lua.RetrySafe)
 	nothing.ReadOnly = true
 	b := lua.NewBatch(client)
-	one, two := lua.Queue(b, newCall(coldCount(t, lua.RetryNever), key), decodeInt), lua.Queue(b, newCall(name, key+":2"), decodeText)
+	one, two := lua.Queue(b, newCall(coldCount(t, lua.RetryNever), key), decodeInt), lua.Queue(b,
+		newCall(name, key+":2"), decodeText)
 	three := lua.Queue(b, newCall(nothing, key), func(r *lua.Reply) bool { return r.Absent() })
 	require.NoError(t, b.Exec(within(t, 10*time.Second)))
 	n, err := one.Get()
@@ -90,8 +91,8 @@ func TestBatchWaitsForReplicasOfTheAttemptThatRan(t *testing.T) {
 	}
 }
 
-// Of the servers of one batch one loads its data first. What it says of its replicas then is not of the calls, which ran
-// later.
+// Of the servers of one batch one loads its data first. What it says of its replicas then is not of the calls, which
+// ran later.
 func TestBatchWaitsForReplicasOfEachServerThatRan(t *testing.T) {
 	t.Parallel()
 	s := coldCount(t, lua.RetrySafe)

@@ -320,7 +320,8 @@ func (c *Call) check(ctx context.Context) error {
 		return &Error{Script: c.script.Name, Guarded: c.guarded, Outcome: ErrNotExecuted, Err: endOf(ctx)}
 	}
 	if max := c.script.maxBytes(); c.size > max {
-		return fmt.Errorf("%s: %w", c.script.Name, &SizeError{What: "keys and arguments", N: c.size, Max: max, Unit: "bytes"})
+		return fmt.Errorf("%s: %w", c.script.Name, &SizeError{What: "keys and arguments", N: c.size, Max: max,
+			Unit: "bytes"})
 	}
 	if err := c.checkSlot(); err != nil {
 		return fmt.Errorf("%s: %w", c.script.Name, err)

@@ -84,7 +84,8 @@ func testCold(t *testing.T, client lua.Client) {
 		}
 	})
 	t.Run("batch", func(t *testing.T) {
-		s, other := coldCount(t, lua.RetryNever), newScript("twice", "-- "+name+"\nreturn redis.call('INCRBY', KEYS[1], 2)", lua.RetryNever)
+		s, other := coldCount(t, lua.RetryNever), newScript("twice",
+			"-- "+name+"\nreturn redis.call('INCRBY', KEYS[1], 2)", lua.RetryNever)
 		b := lua.NewBatch(client)
 		var ones, twos []*lua.Future[int64]
 		for i := range 200 {
@@ -113,7 +114,8 @@ func TestColdRing(t *testing.T) {
 
 // testSlots compares the slot of a key with the server's.
 func testSlots(t *testing.T, cluster *luatomictest.Cluster) {
-	keys := []string{"", "a", "123456789", "{}", "{}x", "{}{x}", "{a}b", "a{b}", "a{b", "a}b", "}a{", "{{a}}", "{a}{b}", "x{}y{z}", "{a", "foo{{bar}}zap", "\x00\xff"}
+	keys := []string{"", "a", "123456789", "{}", "{}x", "{}{x}", "{a}b", "a{b}", "a{b", "a}b", "}a{", "{{a}}", "{a}{b}",
+		"x{}y{z}", "{a", "foo{{bar}}zap", "\x00\xff"}
 	random := rand.New(rand.NewPCG(1, 2))
 	const alphabet = "ab{}:1\x00\xe4"
 	for range 1000 {

@@ -69,7 +69,8 @@ func TestAllocationsOfAReply(t *testing.T) {
 // again in that mode.
 func TestFIPSProcessRunsGeneratedCode(t *testing.T) {
 	if os.Getenv("LUATOMIC_FIPS_CHILD") == "" {
-		cmd := exec.CommandContext(within(t, time.Minute), os.Args[0], "-test.run=^TestFIPSProcessRunsGeneratedCode$", "-test.v")
+		cmd := exec.CommandContext(within(t, time.Minute), os.Args[0], "-test.run=^TestFIPSProcessRunsGeneratedCode$",
+			"-test.v")
 		cmd.Env = append(os.Environ(), "GODEBUG=fips140=only", "LUATOMIC_FIPS_CHILD=1")
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)

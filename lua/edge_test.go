@@ -244,10 +244,11 @@ func TestTracingShowsScriptAndDigest(t *testing.T) {
 func TestCancelledWhileDialingWasNotSent(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})
-	client := redis.NewClient(&redis.Options{DialerRetries: 1, Dialer: func(context.Context, string, string) (net.Conn, error) {
-		<-ended // go-redis does not cancel a dial when its caller gives up
-		return nil, net.ErrClosed
-	}})
+	client := redis.NewClient(&redis.Options{DialerRetries: 1,
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			<-ended // go-redis does not cancel a dial when its caller gives up
+			return nil, net.ErrClosed
+		}})
 	t.Cleanup(func() { close(ended); _ = client.Close() })
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)

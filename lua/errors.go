@@ -13,16 +13,16 @@ var (
 	// ErrNotExecuted reports that the script did not run, or that one which only reads stopped at an error: nothing
 	// changed.
 	ErrNotExecuted = errors.New("not executed")
-	// ErrOutcomeUnknown reports that the script was sent and no reply arrived. It ran once or not at all, or runs later,
-	// also after other calls: it may still be on its way. A script declared "@retry safe" may have run several times, with
-	// the effect of once.
+	// ErrOutcomeUnknown reports that the script was sent and no reply arrived. It ran once or not at all, or runs
+	// later, also after other calls: it may still be on its way. A script declared "@retry safe" may have run several
+	// times, with the effect of once.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 	// ErrExecutedInPart reports that the script stopped at an error in the middle. Its earlier writes stay: Redis
 	// does not roll back. The contract in the script's header states the possible effects.
 	ErrExecutedInPart = errors.New("executed in part")
 	// ErrRefused reports that the script itself answered with a declared error, or its guard with ErrFenced. The
-	// runtime knows it by the first word of the error, and by the end of the text, where the server names the line of an
-	// error that was raised. Data in the text changes nothing.
+	// runtime knows it by the first word of the error, and by the end of the text, where the server names the line of
+	// an error that was raised. Data in the text changes nothing.
 	ErrRefused = errors.New("refused")
 )
 
@@ -43,8 +43,8 @@ var (
 	// both types if a search of at most one second after the call or its batch finds them. A key whose name goes on
 	// behind its tag and one letter, as {mail}:i:token, is shown as {mail}:i:*, since that can be a secret.
 	ErrWrongType = errors.New("wrong type")
-	// ErrNotLoaded reports that the server does not have the script and this user may load it neither by SCRIPT LOAD nor
-	// by EVAL: nothing changed. Another user loads it with Preload, or luatomic load. It comes as an *Error.
+	// ErrNotLoaded reports that the server does not have the script and this user may load it neither by SCRIPT LOAD
+	// nor by EVAL: nothing changed. Another user loads it with Preload, or luatomic load. It comes as an *Error.
 	ErrNotLoaded = errors.New("not loaded")
 	// ErrNoGuard reports that a script was called under Guard and has no guard.
 	ErrNoGuard = errors.New("no guard")

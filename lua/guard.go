@@ -72,7 +72,8 @@ func (c *Call) guard(g *guarded) {
 		c.fail(errNilLease)
 		return
 	case c.script.Guarded.Source == nil:
-		c.fail(fmt.Errorf("%w: add ---@guard guard.lua to the header of %s.lua and run go generate", ErrNoGuard, c.script.Name))
+		c.fail(fmt.Errorf("%w: add ---@guard guard.lua to the header of %s.lua and run go generate", ErrNoGuard,
+			c.script.Name))
 		return
 	}
 	key, token := g.lease.GuardKey(), g.lease.GuardToken()
@@ -102,7 +103,8 @@ func (c *Call) checkSlot() error {
 		return err
 	}
 	if checkSlot(keys) != nil {
-		return fmt.Errorf("%w: %q, which records the lease, and %q; give the lease a key with the data's {tag}", ErrCrossSlot,
+		return fmt.Errorf("%w: %q, which records the lease, and %q; give the lease a key with the data's {tag}",
+			ErrCrossSlot,
 			shownKey(keyText(lease)), shownKey(keyText(data[0])))
 	}
 	return nil

@@ -59,7 +59,8 @@ func TestLeaseLostBetweenTwoAttempts(t *testing.T) {
 	t.Parallel()
 	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
 	tag := "{" + luatomictest.Namespace(t) + "}"
-	s := withGuard(newScript("once", "-- "+tag+"\nredis.call('DEL', '"+tag+"lease')\nreturn redis.call('INCR', KEYS[1])", lua.RetrySafe))
+	s := withGuard(newScript("once", "-- "+tag+"\nredis.call('DEL', '"+tag+
+		"lease')\nreturn redis.call('INCR', KEYS[1])", lua.RetrySafe))
 	preload(t, client, s)
 	for _, form := range []string{"run", "batch"} {
 		n, lease := overSingle(t), takeLock(t, client, tag+"lease")

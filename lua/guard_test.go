@@ -105,8 +105,10 @@ func guardCases() []guardCase {
 		{"no number", "tok", guardNotOur, stringRecord("2 7 0 - tok x 1000 ", time.Minute)},
 		{"no number at the end", "tok", guardNotOur, stringRecord("2 7 0 - tok 0 y ", time.Minute)},
 		{"a token of digits", "123", guardPasses, ownedBy("123", time.Minute)},
-		{"a note like a record", "tok", guardNotOur, stringRecord("2 7 0 - other x y 2 7 0 - tok 0 1000 ", time.Minute)},
-		{"the token elsewhere in the record", "tok", guardNotOur, stringRecord("2 7 0 9,tok other 0 1000 tok", time.Minute)},
+		{"a note like a record", "tok", guardNotOur, stringRecord("2 7 0 - other x y 2 7 0 - tok 0 1000 ",
+			time.Minute)},
+		{"the token elsewhere in the record", "tok", guardNotOur, stringRecord("2 7 0 9,tok other 0 1000 tok",
+			time.Minute)},
 		{"a note of any bytes", "tok", guardPasses, stringRecord("2 7 1 - tok 5 1000 \x00\n/tok/\xff", time.Minute)},
 		{"permit", "tok", guardPasses, permits(map[string]time.Duration{"tok": time.Minute, "other": -time.Minute})},
 		{"permit, over", "tok", guardOver, short},
@@ -135,7 +137,8 @@ func TestGuard(t *testing.T) {
 			if err != redis.Nil {
 				require.NoError(t, err)
 			}
-			p := gen.QueueControlParams{Control: tag + "control", Wake: tag + "wake", Receipt: tag + "receipt", Limit: 7}
+			p := gen.QueueControlParams{Control: tag + "control", Wake: tag + "wake", Receipt: tag + "receipt",
+				Limit: 7}
 			got, err := gen.QueueControl(ctx, lua.Guard(client, held{tag + "lease", c.token}), p)
 			after, _ := client.Dump(ctx, tag+"lease").Result()
 			require.Equal(t, before, after, "the lease is as it was")
@@ -181,8 +184,10 @@ func TestEveryCheckOfTheGuardIsNeeded(t *testing.T) {
 	outcome := func(text string) []string {
 		var got []string
 		for i, c := range guardCases() {
-			c.record(t, client, fmt.Sprintf("%s%d", tag, i), serverTime(t, client)) // a new record, as one is almost expired
-			_, err := client.Eval(ctx, text+"\nreturn #KEYS + #ARGV", []string{tag, fmt.Sprintf("%s%d", tag, i)}, "arg", c.token).Result()
+			// a new record, as one is almost expired
+			c.record(t, client, fmt.Sprintf("%s%d", tag, i), serverTime(t, client))
+			_, err := client.Eval(ctx, text+"\nreturn #KEYS + #ARGV", []string{tag, fmt.Sprintf("%s%d", tag, i)}, "arg",
+				c.token).Result()
 			if err != nil {
 				got = append(got, err.Error())
 			} else {
@@ -219,7 +224,8 @@ func TestEveryCheckOfTheGuardIsNeeded(t *testing.T) {
 		{"elseif not held then", "elseif false then"},
 	} {
 		require.Equal(t, 1, strings.Count(text, change[0]), "%q", change[0])
-		require.NotEqual(t, want, outcome(strings.Replace(text, change[0], change[1], 1)), "%q in place of %q changes nothing", change[1], change[0])
+		require.NotEqual(t, want, outcome(strings.Replace(text, change[0], change[1], 1)),
+			"%q in place of %q changes nothing", change[1], change[0])
 	}
 }
 
@@ -228,7 +234,8 @@ func TestGuardTakesItsKeyAndArgumentOff(t *testing.T) {
 	t.Parallel()
 	client := luatomictest.Client(t)
 	tag := "{" + luatomictest.Namespace(t) + "}"
-	s := withGuard(newScript("echo", "return table.concat(KEYS, ' ') .. '|' .. table.concat(ARGV, ' ')", lua.RetryNever))
+	s := withGuard(newScript("echo", "return table.concat(KEYS, ' ') .. '|' .. table.concat(ARGV, ' ')",
+		lua.RetryNever))
 	guard := lua.Guard(client, takeLock(t, client, tag+"lease"))
 	for _, n := range []int{0, 1, 2, 5, 8, 9, 20} { // below, at and above the inline capacity of a Call
 		var keys, args []string
@@ -250,7 +257,8 @@ func TestGuardTakesItsKeyAndArgumentOff(t *testing.T) {
 func TestGuardMistakesAreRefusedBeforeIO(t *testing.T) {
 	t.Parallel()
 	client := untouched(t)
-	with, without := withGuard(newScript("count", countSource, lua.RetrySafe)), newScript("count", countSource, lua.RetrySafe)
+	with, without := withGuard(newScript("count", countSource, lua.RetrySafe)), newScript("count", countSource,
+		lua.RetrySafe)
 	good := held{"{a}lease", "tok"}
 	for name, c := range map[string]struct {
 		client lua.Client
@@ -258,12 +266,18 @@ func TestGuardMistakesAreRefusedBeforeIO(t *testing.T) {
 		is     error
 		text   string
 	}{
-		"no variant":    {lua.Guard(client, good), without, lua.ErrNoGuard, "count: no guard: add ---@guard guard.lua to the header of count.lua and run go generate"},
-		"another slot":  {lua.Guard(client, held{"{b}lease", "tok"}), with, lua.ErrCrossSlot, `count: keys in different cluster slots: "{b}lease", which records the lease, and "{a}n"; give the lease a key with the data's {tag}`},
-		"no key":        {lua.Guard(client, held{"", "tok"}), with, lua.ErrBadName, "count: bad name: the lease's key is empty"},
-		"no token":      {lua.Guard(client, held{"{a}lease", ""}), with, lua.ErrBadName, "count: bad name: the lease's token is empty"},
-		"no lease":      {lua.Guard(client, nil), with, nil, "count: the client is bound to no lease: pass one to Guard, not nil"},
-		"guarded twice": {lua.Guard(lua.Guard(client, good), good), with, nil, "count: the client is bound to two leases: pass the unguarded client to Guard"},
+		"no variant": {lua.Guard(client, good), without, lua.ErrNoGuard,
+			"count: no guard: add ---@guard guard.lua to the header of count.lua and run go generate"},
+		"another slot": {lua.Guard(client, held{"{b}lease", "tok"}), with, lua.ErrCrossSlot,
+			`count: keys in different cluster slots: "{b}lease", which records the lease, and "{a}n"; give the lease a key with the data's {tag}`},
+		"no key": {lua.Guard(client, held{"", "tok"}), with, lua.ErrBadName,
+			"count: bad name: the lease's key is empty"},
+		"no token": {lua.Guard(client, held{"{a}lease", ""}), with, lua.ErrBadName,
+			"count: bad name: the lease's token is empty"},
+		"no lease": {lua.Guard(client, nil), with, nil,
+			"count: the client is bound to no lease: pass one to Guard, not nil"},
+		"guarded twice": {lua.Guard(lua.Guard(client, good), good), with, nil,
+			"count: the client is bound to two leases: pass the unguarded client to Guard"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := runInt(t.Context(), c.client, c.script, "{a}n")
@@ -279,5 +293,6 @@ func TestGuardMistakesAreRefusedBeforeIO(t *testing.T) {
 		})
 	}
 	_, err := runInt(t.Context(), lua.Guard(client, good), with, "{a}n", "{b}n")
-	require.EqualError(t, err, `count: keys in different cluster slots: "{a}n" and "{b}n"; give them one {tag}`, "the data's own mistake comes first")
+	require.EqualError(t, err, `count: keys in different cluster slots: "{a}n" and "{b}n"; give them one {tag}`,
+		"the data's own mistake comes first")
 }

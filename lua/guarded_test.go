@@ -34,7 +34,8 @@ func TestGuardedBatch(t *testing.T) {
 			require.NoError(t, err, state)
 		}
 		_, err := without.Get()
-		require.EqualError(t, err, "count: no guard: add ---@guard guard.lua to the header of count.lua and run go generate")
+		require.EqualError(t, err,
+			"count: no guard: add ---@guard guard.lua to the header of count.lua and run go generate")
 	}
 	require.Equal(t, 200, counted(t, client, tag+"n"))
 	require.Zero(t, counted(t, client, tag+"plain"))
@@ -88,7 +89,8 @@ func TestErrorsBehindTheGuard(t *testing.T) {
 	require.ErrorIs(t, err, lua.ErrWrongType)
 	require.ErrorContains(t, err, fmt.Sprintf("key %q (list) holds a string", tag+"lease"))
 	require.NoError(t, client.HSet(ctx, tag+"hash", "a", "b").Err())
-	_, err = runInt(ctx, guard, withGuard(newScript("get", "return redis.call('GET', '"+tag+"hash')", lua.RetrySafe)), tag+"n")
+	_, err = runInt(ctx, guard, withGuard(newScript("get", "return redis.call('GET', '"+tag+"hash')", lua.RetrySafe)),
+		tag+"n")
 	require.ErrorIs(t, err, lua.ErrWrongType)
 	require.NotContains(t, err.Error(), "lease", "the lease is no list, and need not be")
 }
@@ -163,7 +165,8 @@ func TestMarkedScriptsAreLoaded(t *testing.T) {
 	t.Parallel()
 	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
 	marked := []*lua.Script{
-		&gen.QueuePushScript, &gen.QueueCancelScript, &gen.QueueRescheduleScript, &gen.QueueControlScript, &gen.QueueRequeueScript,
+		&gen.QueuePushScript, &gen.QueueCancelScript, &gen.QueueRescheduleScript, &gen.QueueControlScript,
+		&gen.QueueRequeueScript,
 		&gen.QueueTrimScript, &gen.QueueAckScript, &gen.QueueNackScript, &gen.DelayedPromoteScript,
 	}
 	preload(t, lua.Guard(client, held{"k", "t"}), marked...)

@@ -186,7 +186,8 @@ func loaded(cmd *redis.StringCmd, text Text, failed error) error {
 	case err == nil && sha == "":
 		return failed
 	case err == nil && sha != text.SHA:
-		return fmt.Errorf("%w: the server computed %s, the generated code has %s: run go generate", errDigest, sha, text.SHA)
+		return fmt.Errorf("%w: the server computed %s, the generated code has %s: run go generate", errDigest,
+			sha, text.SHA)
 	}
 	return err
 }

@@ -82,7 +82,8 @@ func TestBatchesUnderScriptFlush(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
 	client := server.Client()
-	scripts := []*lua.Script{newScript("count", countSource, lua.RetryNever), newScript("other", "-- other\n"+countSource, lua.RetryNever)}
+	scripts := []*lua.Script{newScript("count", countSource, lua.RetryNever),
+		newScript("other", "-- other\n"+countSource, lua.RetryNever)}
 	flushes := flushing(t, server.Client())
 	const batches, calls = 500, 100
 	b := lua.NewBatch(client)
@@ -110,7 +111,8 @@ func TestMissingScriptIsLoadedNotEvaluated(t *testing.T) {
 	require.Equal(t, []bool{true}, known)
 	require.Zero(t, commandCalls(t, client, "eval"))
 	require.EqualValues(t, 1, commandCalls(t, client, "script|load"))
-	require.EqualValues(t, 4, commandCalls(t, client, "evalsha"), "three calls, one of them without the script at first")
+	require.EqualValues(t, 4, commandCalls(t, client, "evalsha"),
+		"three calls, one of them without the script at first")
 }
 
 // A flush in the middle of a long pipeline must not fail all later calls.
@@ -210,7 +212,8 @@ func TestNoEvalAfterTheScriptHasRun(t *testing.T) {
 				}
 				return reply
 			})
-			_, err := runInt(within(t, 10*time.Second), fake.client(t), newScript("count", countSource, lua.RetryNever), "k")
+			_, err := runInt(within(t, 10*time.Second), fake.client(t), newScript("count", countSource, lua.RetryNever),
+				"k")
 			if reply == "" {
 				requireOutcome(t, err, lua.ErrOutcomeUnknown)
 			} else {
@@ -273,7 +276,8 @@ func TestScriptThatDoesNotCompileIsNotExecuted(t *testing.T) {
 func TestPreloadNeedsAClientThatTellsItsNodes(t *testing.T) {
 	t.Parallel()
 	s := newScript("count", countSource, lua.RetrySafe)
-	require.ErrorContains(t, lua.Preload(t.Context(), wrapped{untouched(t)}, s), "pass the Client, ClusterClient or Ring")
+	require.ErrorContains(t, lua.Preload(t.Context(), wrapped{untouched(t)}, s),
+		"pass the Client, ClusterClient or Ring")
 }
 
 // wrapped hides the type of a client, as an auto-pipelining one does.

@@ -127,7 +127,8 @@ func testLostRepliesInABatch(t *testing.T, over func(testing.TB) *topology) {
 }
 
 // requireBatch compares each future with its key on the server, and counts those of unknown outcome.
-func requireBatch(t *testing.T, direct redis.Cmdable, name string, retry lua.Retry, futures []*lua.Future[int64]) (unknown int) {
+func requireBatch(t *testing.T, direct redis.Cmdable, name string, retry lua.Retry,
+	futures []*lua.Future[int64]) (unknown int) {
 	t.Helper()
 	for i, f := range futures {
 		got, err := f.Get()
@@ -182,7 +183,8 @@ func TestRepliesBeforeALossAreKept(t *testing.T) {
 // A truncated reply must not count as an empty one.
 func TestReplyCutInTheMiddleIsLost(t *testing.T) {
 	t.Parallel()
-	for name, part := range map[string]string{"text": "$10\r\nabc", "array": "*2\r\n:1\r\n", "length": "*2\r\n$1", "integer": ":4", "nothing": ""} {
+	for name, part := range map[string]string{"text": "$10\r\nabc", "array": "*2\r\n:1\r\n", "length": "*2\r\n$1",
+		"integer": ":4", "nothing": ""} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for mode, run := range map[string]func(lua.Client, *lua.Script) (string, error){

@@ -97,10 +97,11 @@ func counted(t testing.TB, c redis.Cmdable, key string) int {
 
 // untouched returns a client for calls that must fail before any I/O.
 func untouched(t testing.TB) *redis.Client {
-	c := redis.NewClient(&redis.Options{Addr: "192.0.2.1:6379", Dialer: func(context.Context, string, string) (net.Conn, error) {
-		t.Error("the client connected")
-		return nil, errors.New("connected")
-	}})
+	c := redis.NewClient(&redis.Options{Addr: "192.0.2.1:6379",
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			t.Error("the client connected")
+			return nil, errors.New("connected")
+		}})
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -110,8 +111,8 @@ func as(user string) func(*redis.Options) {
 	return func(o *redis.Options) { o.Username, o.Password = user, "pw" }
 }
 
-// afterError calls a function after each reply to the script that is an error, before the caller receives it. A deadline
-// would meet an attempt on its way now and then, whose outcome is unknown.
+// afterError calls a function after each reply to the script that is an error, before the caller receives it. A
+// deadline would meet an attempt on its way now and then, whose outcome is unknown.
 func afterError(s *lua.Script, do func()) *lab.Around {
 	return &lab.Around{Sha: s.SHA, Do: func(run func() error) error {
 		err := run()

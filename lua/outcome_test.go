@@ -44,7 +44,8 @@ func TestTransientErrorsAreRepeatedForEveryScript(t *testing.T) {
 					}
 					return ":42"
 				})
-				got, err := runInt(within(t, 10*time.Second), fake.client(t), newScript("count", countSource, retry), "k")
+				got, err := runInt(within(t, 10*time.Second), fake.client(t), newScript("count", countSource, retry),
+					"k")
 				require.NoError(t, err)
 				require.EqualValues(t, 42, got)
 				require.Equal(t, failures+1, fake.count("EVALSHA"))
@@ -57,18 +58,18 @@ func TestLastingErrorsAreReturnedAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newScript("count", countSource, lua.RetrySafe)
 	for line, code := range map[string]string{
-		"OOM command not allowed when used memory > 'maxmemory'.":                                                  "OOM",
-		"OOM command not allowed when used memory > 'maxmemory'. script: " + s.SHA + ", on @user_script:2.":        "OOM",
-		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.":         "MISCONF",
-		"MISCONF Errors writing to the AOF file. script: " + s.SHA + ", on @user_script:2.":                        "MISCONF",
-		"NOPERM User app has no permissions to run the 'evalsha' command":                                          "NOPERM",
-		"NOAUTH Authentication required.":                                                                          "NOAUTH",
-		"WRONGPASS invalid username-password pair or user is disabled.":                                            "WRONGPASS",
-		"CROSSSLOT Keys in request don't hash to the same slot":                                                    "CROSSSLOT",
-		"DENIED Redis is running in protected mode":                                                                "DENIED",
-		"ERR unknown command 'evalsha', with args beginning with: '" + s.SHA + "' '1' 'k' ":                        "ERR",
-		"ERR unknown command `evalsha`, with args beginning with: `" + s.SHA + "`, `1`, `k`, ":                     "ERR",
-		"ERR Error compiling script (new function): user_script:1: unexpected symbol near '<eof>' at char 1 text ": "ERR",
+		"OOM command not allowed when used memory > 'maxmemory'.":                                          "OOM",
+		"OOM command not allowed when used memory > 'maxmemory'. script: " + s.SHA + ", on @user_script:2": "OOM",
+		"MISCONF Redis is configured to save RDB snapshots, but it's unable to persist to disk.":           "MISCONF",
+		"MISCONF Errors writing to the AOF file. script: " + s.SHA + ", on @user_script:2":                 "MISCONF",
+		"NOPERM User app has no permissions to run the 'evalsha' command":                                  "NOPERM",
+		"NOAUTH Authentication required.":                                                                  "NOAUTH",
+		"WRONGPASS invalid username-password pair or user is disabled.":                                    "WRONGPASS",
+		"CROSSSLOT Keys in request don't hash to the same slot":                                            "CROSSSLOT",
+		"DENIED Redis is running in protected mode":                                                        "DENIED",
+		"ERR unknown command 'evalsha', with args beginning with: '" + s.SHA + "' '1' 'k' ":                "ERR",
+		"ERR unknown command `evalsha`, with args beginning with: `" + s.SHA + "`, `1`, `k`, ":             "ERR",
+		"ERR Error compiling script (new function): user_script:1: unexpected symbol":                      "ERR",
 	} {
 		t.Run(line, func(t *testing.T) {
 			t.Parallel()
@@ -108,21 +109,36 @@ func TestErrorsInsideAScriptAreNeverRepeated(t *testing.T) {
 		code string
 		line int
 	}{
-		"WRONGTYPE Operation against a key holding the wrong kind of value" + inside:                          {"WRONGTYPE", 7},
-		"WRONGTYPE Operation against a key holding the wrong kind of value":                                   {"WRONGTYPE", 0},
-		"ERR user_script:3: attempt to index a nil value" + inside:                                            {"ERR", 3},
-		"ERR Error running script (call to f_" + s.SHA + "): @user_script:12: user_script:12: oops":           {"ERR", 12},
-		"ERR ACL failure in script: User app has no permissions to run the 'set' command" + inside:            {"ERR", 7},
-		"NOPERM ACL failure in script: User app has no permissions to run the 'set' command" + inside:         {"NOPERM", 7},
-		"ERR Script attempted to access a non local key in a cluster node" + inside:                           {"ERR", 7},
-		"ERR Unknown Redis command called from script" + inside:                                               {"ERR", 7},
-		"TRYAGAIN raised by a script" + inside:                                                                {"TRYAGAIN", 7},
-		"NOSCRIPT raised by a script" + inside:                                                                {"NOSCRIPT", 7},
-		"LOADING raised by a script" + inside:                                                                 {"LOADING", 7},
-		"BUSY raised by a script" + inside:                                                                    {"BUSY", 7},
-		"ERR value is not an integer or out of range":                                                         {"ERR", 0},
-		"ERR Error running script: WRONGTYPE Operation against a key holding the wrong kind of value":         {"WRONGTYPE", 0},
-		"ERR unknown command 'nope', with args beginning with: 'k' script: " + s.SHA + ", on @user_script:2.": {"ERR", 2},
+		"WRONGTYPE Operation against a key holding the wrong kind of value" + inside: {
+			"WRONGTYPE", 7},
+		"WRONGTYPE Operation against a key holding the wrong kind of value": {
+			"WRONGTYPE", 0},
+		"ERR user_script:3: attempt to index a nil value" + inside: {"ERR",
+			3},
+		"ERR Error running script (call to f_" + s.SHA + "): @user_script:12: user_script:12: oops": {"ERR",
+			12},
+		"ERR ACL failure in script: User app has no permissions to run the 'set' command" + inside: {"ERR",
+			7},
+		"NOPERM ACL failure in script: User app has no permissions to run the 'set' command" + inside: {
+			"NOPERM", 7},
+		"ERR Script attempted to access a non local key in a cluster node" + inside: {"ERR",
+			7},
+		"ERR Unknown Redis command called from script" + inside: {"ERR",
+			7},
+		"TRYAGAIN raised by a script" + inside: {
+			"TRYAGAIN", 7},
+		"NOSCRIPT raised by a script" + inside: {
+			"NOSCRIPT", 7},
+		"LOADING raised by a script" + inside: {
+			"LOADING", 7},
+		"BUSY raised by a script" + inside: {"BUSY",
+			7},
+		"ERR value is not an integer or out of range": {"ERR",
+			0},
+		"ERR Error running script: WRONGTYPE Operation against a key holding the wrong kind of value": {
+			"WRONGTYPE", 0},
+		"ERR unknown command 'nope', with args beginning with: 'k' script: " + s.SHA + ", on @user_script:2": {"ERR",
+			2},
 	} {
 		t.Run(line, func(t *testing.T) {
 			t.Parallel()
@@ -178,7 +194,8 @@ func TestDeclaredErrorMatchesItsOwnScriptOnly(t *testing.T) {
 	require.EqualError(t, &lua.Code{Script: "push", Name: "FULL", Text: "no room"}, "push: FULL: no room")
 }
 
-// A text that the script returns may hold anything: only where a server puts the position of an error is one looked for.
+// A text that the script returns may hold anything: only where a server puts the position of an error is one looked
+// for.
 func TestDataInARefusalDoesNotChangeItsClass(t *testing.T) {
 	t.Parallel()
 	client := luatomictest.Client(t)
@@ -316,63 +333,6 @@ func TestPermissionMissingInsideIsExecutedInPart(t *testing.T) {
 	e := requireOutcome(t, err, lua.ErrExecutedInPart)
 	require.Equal(t, 2, e.Line)
 	require.Equal(t, 1, counted(t, client, "k"))
-}
-
-func TestRepeatsEndWithTheContext(t *testing.T) {
-	t.Parallel()
-	for name, retry := range retries {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			fake := startFake(t, func(_ string, nth int) string {
-				if nth == 8 { // in the delay after it, of at least 64 ms
-					time.AfterFunc(20*time.Millisecond, cancel)
-				}
-				return "-LOADING Redis is loading the dataset in memory"
-			})
-			// The attempt that is under way at the end has its answer.
-			_, err := runInt(ctx, lua.Direct(fake.client(t)), newScript("count", countSource, retry), "k")
-			e := requireOutcome(t, err, lua.ErrNotExecuted)
-			require.ErrorIs(t, err, context.Canceled)
-			require.Equal(t, "LOADING", e.Code)
-			require.Greater(t, e.Tries, 3)
-			require.Contains(t, err.Error(), "LOADING")
-		})
-	}
-}
-
-func TestRepeatsEndWithTheDeadline(t *testing.T) {
-	t.Parallel()
-	fake := startFake(t, func(string, int) string { return "-BUSY Redis is busy running a script." })
-	client := fake.client(t)
-	var err error
-	for range 10 {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		_, err = runInt(ctx, client, newScript("count", countSource, lua.RetryNever), "k")
-		cancel()
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		if !errors.Is(err, lua.ErrOutcomeUnknown) { // else an attempt was on its way at the deadline
-			break
-		}
-	}
-	requireOutcome(t, err, lua.ErrNotExecuted)
-}
-
-func TestWithoutDeadlinePatienceIsBounded(t *testing.T) {
-	t.Parallel()
-	require.True(t, lua.PassAfter(t.Context(), lua.RetryBudget/2), "retry budget is left")
-	require.False(t, lua.PassAfter(t.Context(), lua.RetryBudget), "no retry budget is left")
-	require.True(t, lua.PassAfter(within(t, time.Minute), 2*lua.RetryBudget), "a deadline is what counts where there is one")
-}
-
-func TestEndedContextSendsNothing(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := runInt(ctx, untouched(t), newScript("count", countSource, lua.RetrySafe), "k")
-	requireOutcome(t, err, lua.ErrNotExecuted)
-	require.ErrorIs(t, err, context.Canceled)
 }
 
 func TestErrorCarriesNoArgument(t *testing.T) {

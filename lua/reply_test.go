@@ -82,7 +82,8 @@ func decodeEverything(r *lua.Reply) everything {
 // good returns a valid reply, as go-redis delivers it.
 func good() []any {
 	return []any{
-		int64(-1), "18446744073709551615", int64(1), "1.5", "text", "\xff\x00", int64(1500), int64(60), int64(1700000000123),
+		int64(-1), "18446744073709551615", int64(1), "1.5", "text", "\xff\x00", int64(1500), int64(60),
+		int64(1700000000123),
 		int64(1700000000), nil, []any{int64(1), "2"}, []any{"a", int64(10), "b", int64(20)},
 	}
 }
@@ -101,7 +102,8 @@ func TestRepliesDecodeTheSameInBothProtocols(t *testing.T) {
 		lua.RetrySafe,
 	)
 	want := everything{
-		Int: -1, Uint: math.MaxUint64, Bool: true, Float: 1.5, String: "text", Bytes: []byte("\xff\x00"), Short: 1500 * time.Millisecond, Long: time.Minute,
+		Int: -1, Uint: math.MaxUint64, Bool: true, Float: 1.5, String: "text", Bytes: []byte("\xff\x00"),
+		Short: 1500 * time.Millisecond, Long: time.Minute,
 		AtMs: time.UnixMilli(
 			1700000000123,
 		), AtSec: time.Unix(1700000000, 0), Numbers: []int64{1, 2}, Rows: []pair{{"a", 10}, {"b", 20}},
@@ -140,7 +142,10 @@ func TestRepliesDecodeTheSameInBothProtocols(t *testing.T) {
 			},
 			"return {}":                           func(r *lua.Reply) any { _, n := r.Rows("rows", 3); return n == 0 },
 			"return redis.status_reply('QUEUED')": func(r *lua.Reply) any { return r.String("s") == "QUEUED" },
-			"return {false, 1}":                   func(r *lua.Reply) any { r.Tuple(2); return r.Absent() && r.Int("n") == 1 },
+			"return {false, 1}": func(r *lua.Reply) any {
+				r.Tuple(2)
+				return r.Absent() && r.Int("n") == 1
+			},
 		} {
 			got, err := lua.Run(
 				within(t, 10*time.Second),
@@ -202,7 +207,8 @@ func TestWrongTypeAtEachPosition(t *testing.T) {
 			text,
 			list,
 			huge,
-		}, "numbers": {text, number, map[any]any{}}, "rows": {text, number, []any{secret}, []any{secret, number, secret}},
+		}, "numbers": {text, number, map[any]any{}},
+		"rows": {text, number, []any{secret}, []any{secret, number, secret}},
 	}
 	require.Len(t, wrong, len(fields))
 	for i, field := range fields {
@@ -242,7 +248,8 @@ func requireBadReply(t *testing.T, err error, field string, position int) {
 func TestWrongArity(t *testing.T) {
 	t.Parallel()
 	for name, reply := range map[string]any{
-		"short": good()[:12], "long": append(good(), secret), "empty": []any{}, "nil": nil, "scalar": int64(1), "text": secret, "map": map[any]any{},
+		"short": good()[:12], "long": append(good(), secret), "empty": []any{}, "nil": nil, "scalar": int64(1),
+		"text": secret, "map": map[any]any{},
 	} {
 		_, err := decode(reply, decodeEverything)
 		require.Error(t, err, name)
@@ -289,7 +296,8 @@ func TestFailedDecodeGivesTheZeroValue(t *testing.T) {
 // FuzzReply runs the decoders over any tree of values that a connection can deliver.
 func FuzzReply(f *testing.F) {
 	for _, seed := range []string{
-		`[1,2,1,"1.5","s","b",1,1,1,1,null,[1],["a",1]]`, `[]`, `null`, `[[[[]]]]`, `"x"`, `[1,null,[null],{"a":1}]`, `9223372036854775807`, `[1e400]`,
+		`[1,2,1,"1.5","s","b",1,1,1,1,null,[1],["a",1]]`, `[]`, `null`, `[[[[]]]]`, `"x"`, `[1,null,[null],{"a":1}]`,
+		`9223372036854775807`, `[1e400]`,
 		`[-1,-1,-1,"NaN","","",9223372036854775807,9223372036854775807,1,1,1,[],[[],[]]]`,
 	} {
 		f.Add([]byte(seed))
@@ -304,8 +312,12 @@ func FuzzReply(f *testing.F) {
 			require.ErrorIs(t, err, lua.ErrBadReply)
 		}
 		for _, decoder := range []func(*lua.Reply) any{
-			func(r *lua.Reply) any { return r.Int("v") }, func(r *lua.Reply) any { return r.Uint("v") }, func(r *lua.Reply) any { return r.Bool("v") },
-			func(r *lua.Reply) any { return r.Float("v") }, func(r *lua.Reply) any { return r.Bytes("v") }, func(r *lua.Reply) any { return r.Seconds("v") },
+			func(r *lua.Reply) any {
+				return r.Int("v")
+			}, func(r *lua.Reply) any { return r.Uint("v") }, func(r *lua.Reply) any { return r.Bool("v") },
+			func(r *lua.Reply) any {
+				return r.Float("v")
+			}, func(r *lua.Reply) any { return r.Bytes("v") }, func(r *lua.Reply) any { return r.Seconds("v") },
 			func(r *lua.Reply) any {
 				rows, n := r.Rows("v", 2)
 				return fmt.Sprint(n, rows.Int("a"), rows.String("b"), rows.Absent())
@@ -345,7 +357,8 @@ func TestReplyOfAnyKind(t *testing.T) {
 	t.Parallel()
 	client, ctx := luatomictest.Client(t), t.Context()
 	for text, want := range map[string]any{
-		"return 7\n": int64(7), "return 'x'\n": "x", "return {1, 'a', false}\n": []any{int64(1), "a", nil}, "return nil\n": nil,
+		"return 7\n": int64(7), "return 'x'\n": "x", "return {1, 'a', false}\n": []any{int64(1), "a", nil},
+		"return nil\n": nil,
 	} {
 		sum := sha1.Sum([]byte(text))
 		s := lua.Script{Name: "any", SHA: hex.EncodeToString(sum[:]), Source: &text}

@@ -30,7 +30,8 @@ return out`
 	if width == 2 {
 		wider = "out[#out + 1] = #KEYS"
 	}
-	s := newScript("claim", "-- "+luatomictest.Namespace(t)+"\n"+strings.Replace(body, "WIDER", wider, 1), lua.RetrySafe)
+	s := newScript("claim", "-- "+luatomictest.Namespace(t)+"\n"+strings.Replace(body, "WIDER", wider, 1),
+		lua.RetrySafe)
 	s.Merge = &lua.Merge{Max: 64, Width: width, Tuple: width > 1}
 	s.Keys = []lua.Key{{Name: "key", Type: "string"}}
 	return s
@@ -201,7 +202,8 @@ func TestAReplyWithTooFewRowsIsRefused(t *testing.T) {
 }
 
 // hammer has so many callers claim new keys for a while, and returns the number of claims.
-func hammer(t *testing.T, client lua.Client, s *lua.Script, callers int, while time.Duration, key func(n int64) string) int64 {
+func hammer(t *testing.T, client lua.Client, s *lua.Script, callers int, while time.Duration,
+	key func(n int64) string) int64 {
 	t.Helper()
 	var n atomic.Int64
 	var wg sync.WaitGroup
@@ -280,7 +282,9 @@ func TestSharedCallsOnAClusterFollowAMovingSlot(t *testing.T) {
 	preload(t, client, s)
 	done := make(chan int64)
 	go func() {
-		done <- hammer(t, client, s, 64, 2*time.Second, func(n int64) string { return fmt.Sprintf("{tag%d}%d", n%5, n) })
+		done <- hammer(t, client, s, 64, 2*time.Second, func(n int64) string {
+			return fmt.Sprintf("{tag%d}%d", n%5, n)
+		})
 	}()
 	slot, err := cluster.Slot(ctx, "{tag1}")
 	require.NoError(t, err)

@@ -93,8 +93,9 @@ func (c *Call) record(ctx context.Context, client Client, err error, tries int) 
 	return e.Outcome == ErrNotExecuted && e.transient
 }
 
-// askAgain has the client of a cluster ask which servers there are, behind the calls that use it: one that has not answered
-// may have been replaced. go-redis asks when a server answers MOVED, which a dead one does not, and else once a minute.
+// askAgain has the client of a cluster ask which servers there are, behind the calls that use it: one that has not
+// answered may have been replaced. go-redis asks when a server answers MOVED, which a dead one does not, and else once
+// a minute.
 func askAgain(ctx context.Context, client Client) {
 	if c, ok := client.(interface{ ReloadState(context.Context) }); ok {
 		c.ReloadState(ctx)

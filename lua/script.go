@@ -58,8 +58,9 @@ type Retry uint8
 const (
 	// RetryNever reports ErrOutcomeUnknown instead of a second run.
 	RetryNever Retry = iota
-	// RetrySafe allows a second run: it has no further effect. The first copy may still be on its way and run after other
-	// calls, so that a script which overwrites a value that changes is not safe: carry a version, a token or a fence.
+	// RetrySafe allows a second run: it has no further effect. The first copy may still be on its way and run after
+	// other calls, so that a script which overwrites a value that changes is not safe: carry a version, a token or a
+	// fence.
 	RetrySafe
 )
 

@@ -14,7 +14,8 @@ import (
 func TestCheckSecretIsCheckNameWithoutTheValue(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]string{
-		"": "token is empty", "s{": "token holds a brace, and braces choose the cluster slot", "s\n": "token holds a control character",
+		"": "token is empty", "s{": "token holds a brace, and braces choose the cluster slot",
+		"s\n": "token holds a control character",
 	} {
 		err := lua.CheckSecret("token", value)
 		require.ErrorIs(t, err, lua.ErrBadName)
@@ -29,7 +30,8 @@ func TestArgumentsThatTheServerQuotesAreNotShown(t *testing.T) {
 	t.Parallel()
 	client := luatomictest.StartServer(t, "--rename-command", "EVALSHA", "").Client()
 	s := newScript("count", countSource, lua.RetrySafe)
-	require.ErrorContains(t, client.EvalSha(t.Context(), s.SHA, []string{"secret"}).Err(), "secret", "by the plain command")
+	require.ErrorContains(t, client.EvalSha(t.Context(), s.SHA, []string{"secret"}).Err(), "secret",
+		"by the plain command")
 	_, err := runInt(t.Context(), client, s, "secret")
 	e := requireOutcome(t, err, lua.ErrNotExecuted)
 	require.Equal(t, "ERR", e.Code)

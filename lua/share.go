@@ -41,8 +41,8 @@ type sharing struct {
 }
 
 // Direct has every later call on the client sent by itself, as a plain command is, and returns the client. Without it,
-// calls on a client that the package comment names share round trips while several are under way. A call that is sent by
-// itself returns when go-redis does, which may be seconds after the end of its context.
+// calls on a client that the package comment names share round trips while several are under way. A call that is sent
+// by itself returns when go-redis does, which may be seconds after the end of its context.
 func Direct(client Client) Client {
 	plain := client
 	if g, ok := client.(*guarded); ok {
@@ -114,8 +114,8 @@ const (
 	withdrawn
 )
 
-// withdraw keeps the call from being written, or where it was, from being written again, and returns that its outcome is
-// unknown.
+// withdraw keeps the call from being written, or where it was, from being written again, and returns that its outcome
+// is unknown.
 func (c *Call) withdraw() error {
 	if c.phase.Swap(withdrawn) == idle {
 		return ErrNotExecuted

@@ -47,8 +47,8 @@ func TestACallReturnsWithItsContextWhileTheServerHangs(t *testing.T) {
 	callers.Wait()
 }
 
-// Of the calls of callers that left, those that were withdrawn never run, and those whose outcome is unknown run once or
-// not at all.
+// Of the calls of callers that left, those that were withdrawn never run, and those whose outcome is unknown run once
+// or not at all.
 func TestCallsOfCallersThatLeft(t *testing.T) {
 	t.Parallel()
 	server, client := stopped(t)

@@ -38,7 +38,9 @@ func StartCluster(t testing.TB) *Cluster {
 	// A process that is no test can take the port of a node's bus. New ports cure that.
 	for range 3 {
 		if c, err = formCluster(ctx, t); err == nil {
-			Eventually(t, clusterReady, "every node of the cluster reports cluster_state:ok", func() bool { return c.ready(ctx) })
+			Eventually(t, clusterReady, "every node of the cluster reports cluster_state:ok", func() bool {
+				return c.ready(ctx)
+			})
 			return c
 		}
 	}

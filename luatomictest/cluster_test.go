@@ -56,7 +56,8 @@ func TestClusterMigration(t *testing.T) {
 	require.NoError(t, migration.MoveKeys(ctx, a, "{tag}absent"))
 	require.True(t, redis.HasErrorPrefix(source.Get(ctx, a).Err(), "ASK"), "a moved key")
 	require.Equal(t, "2", source.Get(ctx, b).Val(), "a key still here")
-	require.True(t, redis.HasErrorPrefix(source.Eval(ctx, move, []string{a, b}).Err(), "TRYAGAIN"), "one here, one there")
+	require.True(t, redis.HasErrorPrefix(source.Eval(ctx, move, []string{a, b}).Err(), "TRYAGAIN"),
+		"one here, one there")
 	require.Equal(t, "1", client.Get(ctx, a).Val(), "the cluster client follows ASK")
 
 	require.NoError(t, migration.Finish(ctx))
@@ -117,5 +118,7 @@ func TestClusterNodeThatIsKilledComesBack(t *testing.T) {
 	cluster.Nodes()[owner].Kill()
 	require.Error(t, client.Set(ctx, "k", "v", 0).Err())
 	cluster.Nodes()[owner].Restart()
-	luatomictest.Eventually(t, time.Minute, "the slot is served again", func() bool { return client.Set(ctx, "k", "v", 0).Err() == nil })
+	luatomictest.Eventually(t, time.Minute, "the slot is served again", func() bool {
+		return client.Set(ctx, "k", "v", 0).Err() == nil
+	})
 }

@@ -24,7 +24,8 @@ func TestLossyProxyChangesNoByte(t *testing.T) {
 	for _, hello := range []string{"HELLO 2", "HELLO 3"} {
 		requests := []string{hello}
 		for _, kind := range []string{
-			"string", "integer", "double", "null", "array", "set", "map", "attrib", "push", "verbatim", "true", "false", "bignum",
+			"string", "integer", "double", "null", "array", "set", "map", "attrib", "push", "verbatim", "true",
+			"false", "bignum",
 		} {
 			requests = append(requests, "DEBUG PROTOCOL "+kind)
 		}

@@ -64,7 +64,8 @@ func (l *Locks) Hold(name string) *lock.Lease {
 	return lease
 }
 
-// Steal has another process take the lock away from its holder. A lease that is kept ends at once, with lock.ErrRevoked.
+// Steal has another process take the lock away from its holder. A lease that is kept ends at once, with
+// lock.ErrRevoked.
 func (l *Locks) Steal(name string) *lock.Lease {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)

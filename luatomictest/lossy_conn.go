@@ -13,9 +13,10 @@ const drainFor = 2 * time.Second
 
 // pending is a request that the server has not answered yet.
 type pending struct {
-	args      []string
-	lose      bool
-	subscribe int // channels still to be confirmed; the replies to such a request are pub/sub frames, one for each channel
+	args []string
+	lose bool
+	// channels still to be confirmed; the replies to such a request are pub/sub frames, one for each channel
+	subscribe int
 }
 
 // lossyConn is one client connection with its connection to the server.

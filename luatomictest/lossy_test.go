@@ -188,7 +188,9 @@ func TestLossyProxyCutAll(t *testing.T) {
 	key, ctx := luatomictest.Namespace(t), t.Context()
 	popped := make(chan error, 1)
 	go func() { popped <- client.BLPop(ctx, 30*time.Second, key).Err() }()
-	luatomictest.Eventually(t, 20*time.Second, "the blocking pop is at the server", func() bool { return proxy.Stats().Requests > proxy.Stats().Executed })
+	luatomictest.Eventually(t, 20*time.Second, "the blocking pop is at the server", func() bool {
+		return proxy.Stats().Requests > proxy.Stats().Executed
+	})
 	proxy.CutAll()
 	select {
 	case err := <-popped:
@@ -235,7 +237,9 @@ func TestLossyProxyBlackhole(t *testing.T) {
 		n, err := luatomictest.Client(t).Get(ctx, key).Int()
 		return err == nil && n == 1
 	})
-	luatomictest.Eventually(t, 20*time.Second, "the proxy serves again", func() bool { return client.Ping(ctx).Err() == nil })
+	luatomictest.Eventually(t, 20*time.Second, "the proxy serves again", func() bool {
+		return client.Ping(ctx).Err() == nil
+	})
 }
 
 func TestLossyProxyWhoseServerIsGone(t *testing.T) {

@@ -9,7 +9,8 @@
 //
 // With none of them the test fails and its error says what to install; nothing is skipped silently.
 // LUATOMIC_REQUIRE=docker fails a test that gets no container, and LUATOMIC_REQUIRE=local starts none. A module that
-// does not import package container requires nothing of testcontainers. LUATOMIC_PROTOCOL=2 lets the clients speak RESP2.
+// does not import package container requires nothing of testcontainers. LUATOMIC_PROTOCOL=2 lets the clients speak
+// RESP2.
 //
 // Tests share the server, so each uses its own [Namespace] and never flushes:
 //

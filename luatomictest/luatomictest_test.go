@@ -86,7 +86,9 @@ func TestEmbeddedExpiresByRealTime(t *testing.T) {
 	ctx := t.Context()
 	require.NoError(t, client.Set(ctx, "k", "v", 5*time.Second).Err())
 	require.EqualValues(t, 1, client.Exists(ctx, "k").Val())
-	luatomictest.Eventually(t, 20*time.Second, "the key expires", func() bool { return client.Exists(ctx, "k").Val() == 0 })
+	luatomictest.Eventually(t, 20*time.Second, "the key expires", func() bool {
+		return client.Exists(ctx, "k").Val() == 0
+	})
 }
 
 // outcome runs f with a new test and returns the test's failure, or "" if it passed.

@@ -95,7 +95,8 @@ func (p *process) start() error {
 		return fmt.Errorf("%w: %s: %s", errExited, filepath.Base(p.binary), p.lastLog())
 	case !answered:
 		p.kill()
-		return fmt.Errorf("%s does not answer at %s within %v: %s", filepath.Base(p.binary), p.addr, readyWithin, p.lastLog())
+		return fmt.Errorf("%s does not answer at %s within %v: %s", filepath.Base(p.binary), p.addr, readyWithin,
+			p.lastLog())
 	}
 	return nil
 }

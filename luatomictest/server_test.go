@@ -75,7 +75,9 @@ func TestServerKillLosesMemory(t *testing.T) {
 
 	server.Restart()
 	require.Equal(t, addr, server.Addr())
-	luatomictest.Eventually(t, 20*time.Second, "the client is connected again", func() bool { return client.Ping(ctx).Err() == nil })
+	luatomictest.Eventually(t, 20*time.Second, "the client is connected again", func() bool {
+		return client.Ping(ctx).Err() == nil
+	})
 	require.ErrorIs(t, client.Get(ctx, "k").Err(), redis.Nil)
 }
 
@@ -101,7 +103,9 @@ func TestServerPauseAndResume(t *testing.T) {
 	require.ErrorAs(t, client.Ping(ctx).Err(), &timeout)
 	require.True(t, timeout.Timeout())
 	server.Resume()
-	luatomictest.Eventually(t, 20*time.Second, "the server answers again", func() bool { return client.Ping(ctx).Err() == nil })
+	luatomictest.Eventually(t, 20*time.Second, "the server answers again", func() bool {
+		return client.Ping(ctx).Err() == nil
+	})
 }
 
 func TestServerEndsWithItsTest(t *testing.T) {

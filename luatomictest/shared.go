@@ -25,8 +25,8 @@ const installHint = "install a server (Debian, Ubuntu: apt-get install redis-ser
 // process, and nothing but the process outlives them.
 var shared = new(sharedServer)
 
-// Source starts a shared server, once for a test process, when the first test asks for one. It logs what takes long, such
-// as a download. An error says why it has none; the next source is asked then. Package container has a Source.
+// Source starts a shared server, once for a test process, when the first test asks for one. It logs what takes long,
+// such as a download. An error says why it has none; the next source is asked then. Package container has a Source.
 type Source func(log func(format string, args ...any)) (Shared, error)
 
 // Shared is a server that a [Source] has started.
@@ -67,8 +67,8 @@ func (s *sharedServer) open(log func(format string, args ...any)) (string, error
 	return s.got.URL, nil
 }
 
-// Open starts or finds a server in the order of the package comment, for a program that is no test, such as a benchmark. The
-// caller stops it, where Stop is set.
+// Open starts or finds a server in the order of the package comment, for a program that is no test, such as a
+// benchmark. The caller stops it, where Stop is set.
 func Open(log func(format string, args ...any), sources ...Source) (Shared, error) {
 	return chooseServer(sources, log)
 }

@@ -168,7 +168,8 @@ func TestDashboardAsksForRealMetrics(t *testing.T) {
 		for _, target := range p.Targets {
 			found := word.FindAllString(target.Expr, -1)
 			require.NotEmpty(t, found, p.Title)
-			byQueue, byTag := slices.Contains(found, "messaging_destination_name"), slices.Contains(found, "luatomic_tag")
+			byQueue, byTag := slices.Contains(found, "messaging_destination_name"), slices.Contains(found,
+				"luatomic_tag")
 			require.Equal(t, byQueue, byTag, p.Title)
 			for _, w := range found {
 				require.True(t, slices.Contains(names, w) || slices.Contains(labels, w), "%s asks for %s", p.Title, w)

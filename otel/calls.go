@@ -11,8 +11,8 @@ import (
 	"github.com/luatomic/luatomic/rpc"
 )
 
-// errPanicked is the error of a span whose function did not return, errHandler that of a handler of calls, with the code
-// that its caller gets.
+// errPanicked is the error of a span whose function did not return, errHandler that of a handler of calls, with the
+// code that its caller gets.
 var (
 	errPanicked = errors.New("luatomic: the function did not return")
 	errHandler  = &rpc.RemoteError{Code: rpc.CodeInternal, Message: "the handler did not return"}
@@ -31,7 +31,8 @@ func (t *Telemetry) Bus(o rpc.Options) *rpc.Options {
 
 // call is the span of a caller; its context goes into the headers of the request.
 func (t *Telemetry) call(ctx context.Context, call *rpc.Outgoing, next func(context.Context) error) (err error) {
-	ctx, span := t.tracer.Start(ctx, readable(call.Method), trace.WithSpanKind(trace.SpanKindClient), method(call.Method))
+	ctx, span := t.tracer.Start(ctx, readable(call.Method), trace.WithSpanKind(trace.SpanKindClient),
+		method(call.Method))
 	err = errPanicked
 	defer func() { end(span, err) }()
 	t.propagator.Inject(ctx, propagation.MapCarrier(call.Headers))
@@ -45,7 +46,8 @@ func (t *Telemetry) call(ctx context.Context, call *rpc.Outgoing, next func(cont
 // serve is the span of a handler, a child of that of its caller.
 func (t *Telemetry) serve(ctx context.Context, call rpc.CallInfo, next func(context.Context) error) (err error) {
 	ctx = t.propagator.Extract(ctx, propagation.MapCarrier(call.Headers))
-	ctx, span := t.tracer.Start(ctx, readable(call.Method), trace.WithSpanKind(trace.SpanKindServer), method(call.Method),
+	ctx, span := t.tracer.Start(ctx, readable(call.Method), trace.WithSpanKind(trace.SpanKindServer),
+		method(call.Method),
 		trace.WithAttributes(attribute.Int("luatomic.attempt", call.Attempt)))
 	err = errHandler
 	defer func() { end(span, err) }()

@@ -175,7 +175,8 @@ func TestInjectCopiesHeaders(t *testing.T) {
 	traced := l.Inject(ctx, own)
 	require.Equal(t, map[string]string{"a": "b"}, own.Headers)
 	require.Equal(t, "b", traced.Headers["a"])
-	parent := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(t.Context(), propagation.MapCarrier(traced.Headers)))
+	parent := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(t.Context(),
+		propagation.MapCarrier(traced.Headers)))
 	require.Equal(t, span.SpanContext().SpanID(), parent.SpanID())
 }
 

@@ -107,8 +107,8 @@ func (m *Metrics) Bus(o rpc.Options) *rpc.Options {
 }
 
 // Watch registers a collector that reads the census at each scrape. One process of a system is enough: the same gauges
-// from several are the same numbers. A scrape shows luatomic_up 0 where something could not be read, with what could, and
-// where a series came twice, with the first.
+// from several are the same numbers. A scrape shows luatomic_up 0 where something could not be read, with what could,
+// and where a series came twice, with the first.
 func (m *Metrics) Watch(census *observe.Census) error { return m.watch(census.Read) }
 
 func (m *Metrics) watch(read func(context.Context, observe.Recorder) error) error {

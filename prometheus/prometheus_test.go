@@ -47,8 +47,10 @@ func TestScrapeShowsTheSceneAndNoContent(t *testing.T) {
 		require.Contains(t, text, "\n# HELP "+i.PrometheusName()+" ")
 	}
 	for _, want := range []string{
-		`luatomic_queue_outcomes_total{luatomic_outcome="dead",luatomic_tag="",messaging_destination_name="` + q + `",messaging_system="luatomic"} 2`,
-		`luatomic_queue_jobs{luatomic_state="dead",luatomic_tag="",messaging_destination_name="` + q + `",messaging_system="luatomic"} 2`,
+		`luatomic_queue_outcomes_total{luatomic_outcome="dead",luatomic_tag="",messaging_destination_name="` + q +
+			`",messaging_system="luatomic"} 2`,
+		`luatomic_queue_jobs{luatomic_state="dead",luatomic_tag="",messaging_destination_name="` + q +
+			`",messaging_system="luatomic"} 2`,
 		`rpc_server_call_duration_seconds_count{error_type="not_found",rpc_method="look_up",rpc_system_name="luatomic"} 1`,
 		`luatomic_lock_queued_total{luatomic_lock_group=""} 1`, `luatomic_rpc_nodes{luatomic_bus="stock"} 1`,
 		"\nluatomic_up 1\n",

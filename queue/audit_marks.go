@@ -89,9 +89,11 @@ func (a *audit) deadMarks(ctx context.Context, suspects []gen.QueueMendSuspect) 
 			_, ready := a.ready[ids[i]]
 			switch {
 			case ready && !marked:
-				suspects = append(suspects, gen.QueueMendSuspect{Kind: gen.QueueMendKindMark, ID: ids[i], Name: died[i]})
+				suspects = append(suspects, gen.QueueMendSuspect{Kind: gen.QueueMendKindMark, ID: ids[i],
+					Name: died[i]})
 			case !ready && buried:
-				suspects = append(suspects, gen.QueueMendSuspect{Kind: gen.QueueMendKindUnmark, ID: ids[i], Name: died[i]})
+				suspects = append(suspects, gen.QueueMendSuspect{Kind: gen.QueueMendKindUnmark, ID: ids[i],
+					Name: died[i]})
 			}
 		}
 		return err

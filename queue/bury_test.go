@@ -26,12 +26,14 @@ func TestBuryJobsInEveryState(t *testing.T) {
 	require.NoError(t, lab.TakeOne(t, q).Bury(ctx, "first"))
 	lab.Push(t, q, queue.Job{ID: "failed"})
 	require.NoError(t, lab.TakeOne(t, q).Nack(ctx, 0, "boom"))
-	lab.Push(t, q, queue.Job{ID: "ready", Body: []byte("1234")}, queue.Job{ID: "scheduled", Body: []byte("12"), Delay: time.Hour},
+	lab.Push(t, q, queue.Job{ID: "ready", Body: []byte("1234")},
+		queue.Job{ID: "scheduled", Body: []byte("12"), Delay: time.Hour},
 		queue.Job{ID: "cancelled"})
 	_, err := q.Cancel(ctx, "cancelled")
 	require.NoError(t, err)
 
-	states, err := q.BuryJobs(ctx, "why"+strings.Repeat("y", 2000), "scheduled", "ready", "failed", "leased", "dead", "cancelled",
+	states, err := q.BuryJobs(ctx, "why"+strings.Repeat("y", 2000), "scheduled", "ready", "failed", "leased", "dead",
+		"cancelled",
 		"absent", "ready")
 	require.NoError(t, err)
 	require.Equal(t, []queue.State{queue.Scheduled, queue.Ready, queue.Ready, queue.Leased, queue.Dead, queue.Absent,

@@ -45,7 +45,8 @@ func TestCancelReachesARunningJob(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []queue.State{queue.Leased}, states)
 	require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end of the context", cause), queue.ErrCancelled)
-	require.Len(t, lab.Push(t, q, queue.Job{ID: "k", Unique: "u"}).Duplicates, 1, "the name is held while the handler runs")
+	require.Len(t, lab.Push(t, q, queue.Job{ID: "k", Unique: "u"}).Duplicates, 1,
+		"the name is held while the handler runs")
 	close(end)
 	var failed *queue.JobError
 	require.ErrorAs(t, lab.Soon(t, 20*time.Second, "the error", reported), &failed)
@@ -153,7 +154,8 @@ func TestCancelBeforeTheRepeatOfATake(t *testing.T) {
 	q, c := lab.NewQueue(t, nil)
 	lab.Push(t, q, queue.Job{ID: "a", Unique: "u"}, queue.Job{ID: "b"})
 	k := func(s string) string { return lab.Key(q, s) }
-	p := gen.QueueTakeParams{Queues: []gen.QueueTakeQueue{scriptcase.TakeQueue("{"+q.Name()+"}", "me")}, Max: 10, Bytes: 1000, Token: 1, Since: 1}
+	p := gen.QueueTakeParams{Queues: []gen.QueueTakeQueue{scriptcase.TakeQueue("{"+q.Name()+"}", "me")}, Max: 10,
+		Bytes: 1000, Token: 1, Since: 1}
 	r, err := gen.QueueTake(ctx, c, p)
 	require.NoError(t, err)
 	require.Len(t, r.Jobs, 2)

@@ -63,8 +63,8 @@ func TestCancelledReadyJobKeepsItsIDUntilDropped(t *testing.T) {
 	require.NoError(t, takeNone(t, q), "not before its time")
 }
 
-// A call that found nothing is known for a minute as well: its copy that arrives later does not touch the jobs that have
-// come since.
+// A call that found nothing is known for a minute as well: its copy that arrives later does not touch the jobs that
+// have come since.
 func TestLateCopiesOfCancelAndBuryTouchNoLaterJob(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -231,8 +231,8 @@ func TestCancelAndRescheduleWhileMoving(t *testing.T) {
 	require.Equal(t, scheduled, stats(t, q).Scheduled)
 }
 
-// Each script of a Cancel, BuryJobs or Requeue has a receipt of its own, so each one has its 50 s: a caller who gives a long
-// list an hour has it.
+// Each script of a Cancel, BuryJobs or Requeue has a receipt of its own, so each one has its 50 s: a caller who gives a
+// long list an hour has it.
 func TestEachScriptOfALongListHasItsTime(t *testing.T) {
 	t.Parallel()
 	ids := make([]string, 201)

@@ -57,29 +57,30 @@ type ConsumeOptions struct {
 	// Concurrency is how many handlers run at the same time, at most MaxConcurrency. Default 10.
 	Concurrency int
 	// Backoff is the delay before a job that has failed that many times is delivered again, by the server's clock.
-	// Default: 1 s, doubled each time, at most 1 h; it applies too where Backoff panics, which OnError gets. One call at a
-	// time.
+	// Default: 1 s, doubled each time, at most 1 h; it applies too where Backoff panics, which OnError gets. One call
+	// at a time.
 	Backoff func(failures int) time.Duration
 	// Idle is the longest sleep on an empty queue, by the clock of the process. A push ends the sleep immediately;
 	// Idle only bounds the delay after a lost notification, and of a scheduled job while the one consumer that was
 	// notified of it is busy. Default 10 s, and at most 1 s while the subscription is down.
 	Idle time.Duration
-	// Grace is how long handlers may continue after ctx has ended. Then their context is cancelled, and the jobs of those
-	// that return an error are returned without a failure counted. A handler that ignores its context is waited for,
-	// without a bound; where it returns nil, its job is acked. Default 10 s.
+	// Grace is how long handlers may continue after ctx has ended. Then their context is cancelled, and the jobs of
+	// those that return an error are returned without a failure counted. A handler that ignores its context is waited
+	// for, without a bound; where it returns nil, its job is acked. Default 10 s.
 	Grace time.Duration
-	// Drain ends Consume when the queue holds no ready, scheduled or leased job. A drain of a paused queue waits for its
-	// jobs; whether it has ready ones is asked after the take.
+	// Drain ends Consume when the queue holds no ready, scheduled or leased job. A drain of a paused queue waits for
+	// its jobs; whether it has ready ones is asked after the take.
 	Drain bool
 	// OnError, if set, receives the errors of failed calls, and those of handlers as a *JobError, which names the job
 	// and what became of it, after that; a Snooze is none. Consume continues. It runs on goroutines of the consumer,
-	// more than one at a time, and must neither block nor panic: a panic in it, or in Options.Observe, ends the process.
+	// more than one at a time, and must neither block nor panic: a panic in it, or in Options.Observe, ends the
+	// process.
 	OnError func(err error)
 }
 
-// Consumed counts what a consumer and its handlers did. Dead includes jobs of dead workers that this consumer reclaimed.
-// Deliveries whose lease was lost are not counted. Retried are the jobs that were returned: failed, snoozed or
-// interrupted. Those of a last take that had no reply are returned, too, and not counted. Expired are those that no
+// Consumed counts what a consumer and its handlers did. Dead includes jobs of dead workers that this consumer
+// reclaimed. Deliveries whose lease was lost are not counted. Retried are the jobs that were returned: failed, snoozed
+// or interrupted. Those of a last take that had no reply are returned, too, and not counted. Expired are those that no
 // handler got, since their ExpiresAt had passed. Cancelled are those that a Cancel has ended, but for jobs whose
 // handler returned nil all the same: they are acked.
 type Consumed struct {
@@ -101,7 +102,8 @@ type Consumed struct {
 //
 // The error is nil after a drain; otherwise it is the cause of ctx's end, or a failure that no retry can cure, of a
 // take or of a call that ends leases: a key of the wrong type (lua.ErrWrongType), a closed client (redis.ErrClosed), a
-// lease below a millisecond or too high a Concurrency (lua.ErrOutOfRange). A nil handler is refused before anything is sent.
+// lease below a millisecond or too high a Concurrency (lua.ErrOutOfRange). A nil handler is refused before anything is
+// sent.
 //
 // Cost: one Take for each batch, one Ack for each batch, one Extend each third of a lease, and one connection for the
 // subscriptions of all consumers, pollers and lock waiters of the client. An idle consumer has two goroutines and sends
@@ -161,16 +163,17 @@ type consumer struct {
 	name          string // among the waiters
 	notifications *notify.Signal
 	taker         *taker
-	unanswered    bool                      // an attempt of the last take has no reply, or was cut off by the end of ctx
-	waiter        string                    // the name since the last take, or empty while no notification can arrive
-	overslept     bool                      // the last sleep was as long as Idle allows, and no notification ended it
-	prefetched    chan *Delivery            // taken, no handler has it yet
-	outcomes      chan outcome              // of handlers that have returned
-	until         atomic.Pointer[time.Time] // when the consumer settles no more, once all have returned
-	fail          context.CancelCauseFunc   // ends the takes: a call that settles jobs failed, and no retry can cure that
-	inFlight      atomic.Int64              // jobs with a handler to come or at work, and those kept unsettled
-	busy          atomic.Int64              // handlers that work on a job
-	freed         chan struct{}             // a handler has returned
+	// an attempt of the last take has no reply, or was cut off by the end of ctx
+	unanswered bool
+	waiter     string                    // the name since the last take, or empty while no notification can arrive
+	overslept  bool                      // the last sleep was as long as Idle allows, and no notification ended it
+	prefetched chan *Delivery            // taken, no handler has it yet
+	outcomes   chan outcome              // of handlers that have returned
+	until      atomic.Pointer[time.Time] // when the consumer settles no more, once all have returned
+	fail       context.CancelCauseFunc   // ends the takes: a call that settles jobs failed, and no retry can cure that
+	inFlight   atomic.Int64              // jobs with a handler to come or at work, and those kept unsettled
+	busy       atomic.Int64              // handlers that work on a job
+	freed      chan struct{}             // a handler has returned
 
 	started      time.Time
 	progressed   atomic.Int64 // when jobs were last taken, or kept up with, ns after started

@@ -13,8 +13,8 @@ const MaxSources = 16
 // Source is a queue of a ConsumeAll.
 type Source struct {
 	Queue *Queue
-	// Weight is how often the queue comes first, in proportion to the others: at most a million; 0 beside weights counts
-	// as 1. When no queue has one, they come strictly in order.
+	// Weight is how often the queue comes first, in proportion to the others: at most a million; 0 beside weights
+	// counts as 1. When no queue has one, they come strictly in order.
 	Weight int
 }
 
@@ -23,8 +23,8 @@ type Source struct {
 // a paused one, which are looked for after that. Delivery.Queue says where a job is from. All else is each queue's
 // own: pause, lease, failures, dead set, events and counts; a delivery is settled on its own queue.
 //
-// Without weights the order is strict: a take gives a job of a queue only where each queue before it is paused or has no
-// job left that is ready or due. With weights the order is drawn for each take: while all queues have jobs, each one
+// Without weights the order is strict: a take gives a job of a queue only where each queue before it is paused or has
+// no job left that is ready or due. With weights the order is drawn for each take: while all queues have jobs, each one
 // comes first in its share of the takes, and what it lacks the others give. No job overtakes one that was taken before,
 // also where jobs are prefetched; see Queue.Consume.
 //

@@ -124,7 +124,9 @@ func stopDuringATakeOfSeveral(t *testing.T) bool {
 		}
 		return take(args)
 	})
-	_, err := queue.ConsumeAll(ctx, nil, func(context.Context, *queue.Delivery) error { return nil }, inOrderOf(lossy)...)
+	_, err := queue.ConsumeAll(ctx, nil, func(context.Context, *queue.Delivery) error {
+		return nil
+	}, inOrderOf(lossy)...)
 	require.ErrorIs(t, err, context.Canceled)
 	for _, q := range qs {
 		if stats(t, q).Leased > 0 {

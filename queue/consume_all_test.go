@@ -87,10 +87,11 @@ func TestPushToAnyQueueWakesTheConsumer(t *testing.T) {
 	c := luatomictest.Client(t)
 	qs := several(t, c, 3, queue.Options{})
 	got := make(chan *queue.Delivery, 10)
-	consumeAll(t, &queue.ConsumeOptions{Concurrency: 1, Idle: asleep}, func(_ context.Context, d *queue.Delivery) error {
-		got <- d
-		return nil
-	}, qs)
+	consumeAll(t, &queue.ConsumeOptions{Concurrency: 1, Idle: asleep},
+		func(_ context.Context, d *queue.Delivery) error {
+			got <- d
+			return nil
+		}, qs)
 	for _, q := range qs {
 		for id, delay := range map[string]time.Duration{"now": 0, "later": 20 * time.Millisecond} {
 			waitAtAll(t, c, qs, 1)

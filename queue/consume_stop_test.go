@@ -83,10 +83,11 @@ func TestASlowServerLosesNothingOfAStop(t *testing.T) {
 		}})
 		q := lab.Must(queue.New(lua.Direct(c), name, nil))
 		lab.Push(t, q, queue.Job{})
-		out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true}, func(context.Context, *queue.Delivery) error {
-			ran.Store(true)
-			return nil
-		})
+		out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true},
+			func(context.Context, *queue.Delivery) error {
+				ran.Store(true)
+				return nil
+			})
 		require.NoError(t, err)
 		require.Equal(t, queue.Consumed{Acked: 1}, out)
 		days, err := q.Counts(t.Context(), 2) // midnight may be now

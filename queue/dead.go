@@ -16,7 +16,8 @@ import (
 )
 
 // ErrNameHeld reports that a dead job was not requeued, because another job holds its unique name.
-var ErrNameHeld = errors.New("luatomic: another job holds the unique name; requeue when that one is done, or cancel one")
+var ErrNameHeld = errors.New("luatomic: another job holds the unique name; requeue when that one is done, or cancel " +
+	"one")
 
 // maxPassed bounds the jobs that one Requeue without ids passes over because their names are held.
 const maxPassed = 10_000

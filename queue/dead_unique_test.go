@@ -130,7 +130,8 @@ func TestRequeueTakesANameWhoseHoldHasEnded(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.Equal(t, []queue.Duplicate{{ID: "dead"}}, lab.Push(t, q, queue.Job{Unique: "u"}).Duplicates)
-	require.Equal(t, map[string]string{"k:u": "dead", "j:dead": "u", "j:over": "u"}, c.HGetAll(ctx, lab.Key(q, "u")).Val())
+	require.Equal(t, map[string]string{"k:u": "dead", "j:dead": "u", "j:over": "u"},
+		c.HGetAll(ctx, lab.Key(q, "u")).Val())
 }
 
 // What leaves the dead set for good takes the memory of its name with it.

@@ -138,15 +138,18 @@ func TestBadDetails(t *testing.T) {
 		job  queue.Job
 		kind error
 	}{
-		"the name of a header has 1025 bytes, at most 1024": {queue.Job{Headers: map[string]string{long: ""}}, lua.ErrBadName},
-		"a header has no name; give it one":                 {queue.Job{Headers: map[string]string{"": ""}}, lua.ErrBadName},
-		`header "a": 1025 bytes, at most 1024`:              {queue.Job{Headers: map[string]string{"a": long}}, lua.ErrTooLarge},
-		"headers: 65 items, at most 64":                     {queue.Job{Headers: many}, lua.ErrTooLarge},
-		"names that begin with luatomic- are reserved":      {queue.Job{Headers: map[string]string{"Luatomic-Kind": "x"}}, lua.ErrBadName},
-		"raise queue.Options.Lease":                         {queue.Job{Timeout: time.Second + 1}, lua.ErrOutOfRange},
-		"timeout: -1ns is out of range":                     {queue.Job{Timeout: -1}, lua.ErrOutOfRange},
-		"at least a time after At":                          {queue.Job{At: at, ExpiresAt: at}, lua.ErrOutOfRange},
-		"kind":                                              {queue.Job{Kind: "{"}, lua.ErrBadName},
+		"the name of a header has 1025 bytes, at most 1024": {queue.Job{Headers: map[string]string{long: ""}},
+			lua.ErrBadName},
+		"a header has no name; give it one": {queue.Job{Headers: map[string]string{"": ""}}, lua.ErrBadName},
+		`header "a": 1025 bytes, at most 1024`: {queue.Job{Headers: map[string]string{"a": long}},
+			lua.ErrTooLarge},
+		"headers: 65 items, at most 64": {queue.Job{Headers: many}, lua.ErrTooLarge},
+		"names that begin with luatomic- are reserved": {queue.Job{Headers: map[string]string{"Luatomic-Kind": "x"}},
+			lua.ErrBadName},
+		"raise queue.Options.Lease":     {queue.Job{Timeout: time.Second + 1}, lua.ErrOutOfRange},
+		"timeout: -1ns is out of range": {queue.Job{Timeout: -1}, lua.ErrOutOfRange},
+		"at least a time after At":      {queue.Job{At: at, ExpiresAt: at}, lua.ErrOutOfRange},
+		"kind":                          {queue.Job{Kind: "{"}, lua.ErrBadName},
 	} {
 		_, err := q.Push(t.Context(), bad.job)
 		require.ErrorIs(t, err, bad.kind, text)
@@ -162,7 +165,8 @@ func TestMaxFailuresOfAJob(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	q, c := lab.NewQueue(t, &queue.Options{MaxFailures: 2})
-	lab.Push(t, q, queue.Job{ID: "once", MaxFailures: 1}, queue.Job{ID: "twice"}, queue.Job{ID: "thrice", MaxFailures: 3})
+	lab.Push(t, q, queue.Job{ID: "once", MaxFailures: 1}, queue.Job{ID: "twice"},
+		queue.Job{ID: "thrice", MaxFailures: 3})
 	runs := map[string]int{}
 	out, err := q.Consume(ctx, &queue.ConsumeOptions{Drain: true, Concurrency: 1, Backoff: noWait},
 		func(_ context.Context, d *queue.Delivery) error { runs[d.ID]++; return errors.New("no") })
@@ -170,7 +174,8 @@ func TestMaxFailuresOfAJob(t *testing.T) {
 	require.Equal(t, 3, out.Dead)
 	require.Equal(t, map[string]int{"once": 1, "twice": 2, "thrice": 3}, runs)
 
-	q, err = queue.New(c, q.Name(), &queue.Options{MaxFailures: 2, Lease: 100 * time.Millisecond}) // for workers that die
+	// for workers that die
+	q, err = queue.New(c, q.Name(), &queue.Options{MaxFailures: 2, Lease: 100 * time.Millisecond})
 	require.NoError(t, err)
 	lab.Push(t, q, queue.Job{ID: "never", MaxFailures: -1}, queue.Job{ID: "first", MaxFailures: 1})
 	for range 4 {
@@ -198,11 +203,12 @@ func TestTimeoutOfAJob(t *testing.T) {
 	q, _ := lab.NewQueue(t, &queue.Options{MaxFailures: 1})
 	lab.Push(t, q, queue.Job{Timeout: 50 * time.Millisecond})
 	began := time.Now()
-	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true}, func(ctx context.Context, _ *queue.Delivery) error {
-		<-ctx.Done()
-		require.ErrorIs(t, context.Cause(ctx), queue.ErrTimeout)
-		return ctx.Err()
-	})
+	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true},
+		func(ctx context.Context, _ *queue.Delivery) error {
+			<-ctx.Done()
+			require.ErrorIs(t, context.Cause(ctx), queue.ErrTimeout)
+			return ctx.Err()
+		})
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, time.Since(began), 50*time.Millisecond)
 	require.Equal(t, queue.Consumed{Dead: 1}, out)
@@ -234,11 +240,12 @@ func TestExpiredJobsAreDeleted(t *testing.T) {
 	lab.Push(t, q, queue.Job{ID: "slow"}, queue.Job{ID: "expired", ExpiresAt: past},
 		queue.Job{ID: "soon", ExpiresAt: time.Now().Add(300 * time.Millisecond)})
 	var ran []string
-	out, err := q.Consume(ctx, &queue.ConsumeOptions{Drain: true, Concurrency: 1}, func(_ context.Context, d *queue.Delivery) error {
-		ran = append(ran, d.ID)
-		time.Sleep(400 * time.Millisecond)
-		return nil
-	})
+	out, err := q.Consume(ctx, &queue.ConsumeOptions{Drain: true, Concurrency: 1},
+		func(_ context.Context, d *queue.Delivery) error {
+			ran = append(ran, d.ID)
+			time.Sleep(400 * time.Millisecond)
+			return nil
+		})
 	require.NoError(t, err)
 	require.Equal(t, []string{"slow"}, ran)
 	out.Retried = 0 // where the reply of its take was slow, the job may be returned before it has expired
@@ -273,8 +280,9 @@ func TestAuditFindsOptionsOfDeletedJobs(t *testing.T) {
 	require.Equal(t, []string{"there"}, c.HKeys(ctx, lab.Key(q, "o")).Val())
 }
 
-// Each script that adds or gives out jobs refuses a later layout, with the cure, and changes nothing. Those that only touch
-// jobs that they find do not ask, and a later layout leaves none in the keys of this one. docs/layout.md has both lists.
+// Each script that adds or gives out jobs refuses a later layout, with the cure, and changes nothing. Those that only
+// touch jobs that they find do not ask, and a later layout leaves none in the keys of this one. docs/layout.md has both
+// lists.
 func TestALaterLayoutIsRefused(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -287,19 +295,22 @@ func TestALaterLayoutIsRefused(t *testing.T) {
 	for what, call := range map[string]func() error{
 		"push":     func() error { _, err := q.Push(ctx, queue.Job{}); return err },
 		"push two": func() error { _, err := q.Push(ctx, queue.Job{}, queue.Job{}); return err },
-		"push all": func() error { _, err := queue.PushAll(ctx, queue.Batch{Queue: q, Jobs: []queue.Job{{}}}); return err },
-		"take":     func() error { _, err := q.Take(ctx, 1); return err },
-		"nack":     func() error { return d.Nack(ctx, 0, "why") },
-		"reclaim":  func() error { _, err := q.Reclaim(ctx); return err },
-		"cancel":   func() error { _, err := q.Cancel(ctx, "ready"); return err },
-		"requeue":  func() error { _, err := q.Requeue(ctx, "ready"); return err },
-		"bury":     func() error { _, err := q.BuryJobs(ctx, "why", "ready"); return err },
-		"trim":     func() error { _, err := q.Trim(ctx, queue.DeadLimits{Jobs: 1}); return err },
-		"pause":    func() error { return q.Pause(ctx) },
-		"resume":   func() error { return q.Resume(ctx) },
-		"limit":    func() error { return q.SetLimit(ctx, 1) },
-		"stats":    func() error { _, err := q.Stats(ctx); return err },
-		"consume":  func() error { _, err := q.Consume(ctx, nil, acks); return err },
+		"push all": func() error {
+			_, err := queue.PushAll(ctx, queue.Batch{Queue: q, Jobs: []queue.Job{{}}})
+			return err
+		},
+		"take":    func() error { _, err := q.Take(ctx, 1); return err },
+		"nack":    func() error { return d.Nack(ctx, 0, "why") },
+		"reclaim": func() error { _, err := q.Reclaim(ctx); return err },
+		"cancel":  func() error { _, err := q.Cancel(ctx, "ready"); return err },
+		"requeue": func() error { _, err := q.Requeue(ctx, "ready"); return err },
+		"bury":    func() error { _, err := q.BuryJobs(ctx, "why", "ready"); return err },
+		"trim":    func() error { _, err := q.Trim(ctx, queue.DeadLimits{Jobs: 1}); return err },
+		"pause":   func() error { return q.Pause(ctx) },
+		"resume":  func() error { return q.Resume(ctx) },
+		"limit":   func() error { return q.SetLimit(ctx, 1) },
+		"stats":   func() error { _, err := q.Stats(ctx); return err },
+		"consume": func() error { _, err := q.Consume(ctx, nil, acks); return err },
 	} {
 		err := call()
 		require.ErrorIs(t, err, queue.ErrLayout, what)

@@ -28,8 +28,8 @@ func unanswered(t *testing.T, p *luatomictest.LossyProxy, script *lua.Script) *a
 	return &losing
 }
 
-// untilRun returns a context that ends when the server has run the script once more through the proxy. On a busy machine
-// no time is long enough for that, and a call that did not arrive is another one than a call without a reply.
+// untilRun returns a context that ends when the server has run the script once more through the proxy. On a busy
+// machine no time is long enough for that, and a call that did not arrive is another one than a call without a reply.
 func untilRun(ctx context.Context, t *testing.T, p *luatomictest.LossyProxy, script *lua.Script) context.Context {
 	t.Helper()
 	sent := lab.Sent(script)
@@ -139,7 +139,9 @@ func TestCallAfterAnUnansweredOneLearnsItsVerdict(t *testing.T) {
 	}{
 		"the same": {call: func(ctx context.Context, d *queue.Delivery) error { return d.Nack(ctx, time.Hour, "why") }},
 		"an ack":   {call: func(ctx context.Context, d *queue.Delivery) error { return d.Ack(ctx) }, lost: true},
-		"a bury":   {call: func(ctx context.Context, d *queue.Delivery) error { return d.Bury(ctx, "why") }, lost: true},
+		"a bury": {call: func(ctx context.Context, d *queue.Delivery) error {
+			return d.Bury(ctx, "why")
+		}, lost: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

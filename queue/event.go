@@ -26,9 +26,9 @@ const (
 )
 
 // Event is the end of one delivery in a consumer, for metrics, logs and traces. A job that the consumer returns before
-// its handler has begun causes none. Nor does one whose worker died, unless that was its last failure: then the one that
-// reclaims it, a consumer or a Reclaim by hand, reports OutcomeDead with an error that matches ErrLeaseLost. A worker that
-// stalled, and did not die, may report OutcomeLost of the same delivery.
+// its handler has begun causes none. Nor does one whose worker died, unless that was its last failure: then the one
+// that reclaims it, a consumer or a Reclaim by hand, reports OutcomeDead with an error that matches ErrLeaseLost. A
+// worker that stalled, and did not die, may report OutcomeLost of the same delivery.
 type Event struct {
 	// Tag is Options.Tag: two queues of one name differ by it.
 	Queue, Tag, ID, Kind string

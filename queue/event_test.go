@@ -47,7 +47,8 @@ func TestObserveSeesEachDeliveryOnce(t *testing.T) {
 	q, _ := lab.NewQueue(t, &queue.Options{MaxFailures: 2, Observe: seen.add})
 	failure := errors.New("smtp: 421")
 	headers := map[string]string{"trace": "1"}
-	lab.Push(t, q, queue.Job{ID: "fine", Kind: "k", Headers: headers}, queue.Job{ID: "fails", Kind: "k"}, queue.Job{ID: "snoozes"},
+	lab.Push(t, q, queue.Job{ID: "fine", Kind: "k", Headers: headers}, queue.Job{ID: "fails", Kind: "k"},
+		queue.Job{ID: "snoozes"},
 		queue.Job{ID: "lost"}, queue.Job{ID: "expired", ExpiresAt: time.Now().Add(-time.Hour)})
 	time.Sleep(20 * time.Millisecond)
 	var mu sync.Mutex
@@ -66,7 +67,8 @@ func TestObserveSeesEachDeliveryOnce(t *testing.T) {
 			switch {
 			case d.ID == "fails":
 				return failure
-			case d.ID == "snoozes" && len(seen.outcomes("snoozes")) == 0 && d.EnqueuedAt.Before(time.Now().Add(-15*time.Millisecond)):
+			case d.ID == "snoozes" && len(seen.outcomes("snoozes")) == 0 &&
+				d.EnqueuedAt.Before(time.Now().Add(-15*time.Millisecond)):
 				return queue.Snooze(10 * time.Millisecond)
 			case d.ID == "lost" && d.Attempt == 1:
 				require.NoError(t, d.Nack(ctx, 0, "by hand"))
@@ -92,8 +94,10 @@ func TestObserveSeesEachDeliveryOnce(t *testing.T) {
 	require.ErrorIs(t, seen.events["fails"][1].Err, failure)
 
 	require.Len(t, reported, 2)
-	require.EqualError(t, reported[0], `luatomic: queue "`+q.Name()+`": job "fails" of kind "k", attempt 1: smtp: 421; it is delivered again in 30ms`)
-	require.EqualError(t, reported[1], `luatomic: queue "`+q.Name()+`": job "fails" of kind "k", attempt 2: smtp: 421; it is dead`)
+	require.EqualError(t, reported[0], `luatomic: queue "`+q.Name()+
+		`": job "fails" of kind "k", attempt 1: smtp: 421; it is delivered again in 30ms`)
+	require.EqualError(t, reported[1], `luatomic: queue "`+q.Name()+
+		`": job "fails" of kind "k", attempt 2: smtp: 421; it is dead`)
 	require.ErrorIs(t, reported[0], failure)
 }
 

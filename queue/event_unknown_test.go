@@ -14,7 +14,8 @@ func TestAJobErrorSaysWhenNobodyKnowsWhatBecameOfTheJob(t *testing.T) {
 	o := outcome{delivery: d, err: errors.New("boom"), ran: true}
 	require.ErrorContains(t, o.jobError(), "its lease is lost, another worker gets it")
 	d.ending.Store(&ending{})
-	require.ErrorContains(t, o.jobError(), "it is not known what became of it; if it is not done, another worker gets it")
+	require.ErrorContains(t, o.jobError(),
+		"it is not known what became of it; if it is not done, another worker gets it")
 	d.settled.Store(settledLost)
 	require.ErrorContains(t, o.jobError(), "its lease is lost, another worker gets it")
 }

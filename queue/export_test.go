@@ -32,7 +32,8 @@ func WithinReceipt(ctx context.Context) context.Context {
 }
 
 // Taker makes takes as a consumer of several queues does, with the order drawn by intN.
-func Taker(intN func(int) int, from ...Source) (take func(ctx context.Context, max int, waiter string) ([]Taken, error)) {
+func Taker(intN func(int) int, from ...Source) (take func(ctx context.Context, max int, waiter string) ([]Taken,
+	error)) {
 	by := newTaker(from...)
 	by.intN = intN
 	return func(ctx context.Context, max int, waiter string) ([]Taken, error) {

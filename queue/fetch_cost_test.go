@@ -26,7 +26,8 @@ func subscribers(t *testing.T, c *redis.Client) int {
 }
 
 // A thousand idle consumers and pollers of one client have one subscription connection in all and at most four
-// goroutines each, send nothing but the ping of that connection and the report of the process, and each is woken by its own queue.
+// goroutines each, send nothing but the ping of that connection and the report of the process, and each is woken by its
+// own queue.
 func TestAThousandConsumersShareAConnection(t *testing.T) {
 	lab.Unmarked(t)
 	const consumers, pollers = 1000, 100
@@ -44,10 +45,11 @@ func TestAThousandConsumersShareAConnection(t *testing.T) {
 		require.NoError(t, err)
 		queues[i] = q
 		running.Go(func() {
-			_, _ = q.Consume(ctx, &queue.ConsumeOptions{Idle: time.Hour}, func(_ context.Context, d *queue.Delivery) error {
-				got <- d.ID
-				return nil
-			})
+			_, _ = q.Consume(ctx, &queue.ConsumeOptions{Idle: time.Hour},
+				func(_ context.Context, d *queue.Delivery) error {
+					got <- d.ID
+					return nil
+				})
 		})
 	}
 	running.Go(func() { _ = queue.NewPoller(&queue.PollerOptions{Idle: time.Hour}, queues[:pollers]...).Run(ctx) })

@@ -311,13 +311,14 @@ func TestConsumerFollowsAMasterThatWasReplacedAndLives(t *testing.T) {
 	ctx := t.Context()
 	m := newMaster(t)
 	got := make(chan string, 1)
-	consumeAll(t, &queue.ConsumeOptions{Idle: 100 * time.Millisecond}, func(_ context.Context, d *queue.Delivery) error {
-		select {
-		case got <- d.ID:
-		default: // the first is enough
-		}
-		return nil
-	}, []*queue.Queue{m.queue})
+	consumeAll(t, &queue.ConsumeOptions{Idle: 100 * time.Millisecond},
+		func(_ context.Context, d *queue.Delivery) error {
+			select {
+			case got <- d.ID:
+			default: // the first is enough
+			}
+			return nil
+		}, []*queue.Queue{m.queue})
 	m.replace(t)
 	early := strconv.FormatInt(m.after.Client().Time(ctx).Val().Add(-time.Minute).UnixMilli(), 10)
 	m.followed(t, func(p redis.Pipeliner) { // as a push whose notification is lost

@@ -14,7 +14,8 @@ import (
 // no retry cures.
 func TestOnlyWhatNoRetryCuresIsPermanent(t *testing.T) {
 	t.Parallel()
-	require.False(t, isPermanent(&lua.Error{Outcome: lua.ErrExecutedInPart, Err: errors.New("ERR Connection timed out")}))
+	require.False(t,
+		isPermanent(&lua.Error{Outcome: lua.ErrExecutedInPart, Err: errors.New("ERR Connection timed out")}))
 	require.False(t, isPermanent(lua.ErrOutcomeUnknown))
 	for _, err := range []error{lua.ErrWrongType, lua.ErrOutOfRange, redis.ErrClosed, ErrLayout} {
 		require.True(t, isPermanent(err), err)

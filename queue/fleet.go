@@ -22,9 +22,9 @@ func (q *Queue) Tag() string { return q.opts.Tag }
 
 // Queues returns the queues of Options.Prefix that a process has pushed to, consumed or polled in the last 90 days, by
 // name, each with these options and its tag. A queue can be empty by now. Producers name their queue after their first
-// push, consumers and pollers when they begin, and each of them once an hour; nothing of it is part of a push. The first
-// push of a Queue waits for that call for at most a second. It ends within five, and one that failed is repeated with a
-// push ten seconds later: only a program that ends before can leave its queue unlisted.
+// push, consumers and pollers when they begin, and each of them once an hour; nothing of it is part of a push. The
+// first push of a Queue waits for that call for at most a second. It ends within five, and one that failed is repeated
+// with a push ten seconds later: only a program that ends before can leave its queue unlisted.
 //
 // One read. Keys: queues:{luatomic}:names. Cost: O(n) for n queues.
 func Queues(ctx context.Context, client lua.Client, opts *Options) ([]*Queue, error) {
@@ -84,8 +84,8 @@ type WorkerConsumer struct {
 	Queue       string `json:"queue"`
 	Tag         string `json:"tag,omitempty"`
 	Concurrency int    `json:"concurrency"`
-	// Holds counts the jobs that it has under a lease, prefetched ones included. Holding are the 100 it has had longest,
-	// and fewer where the process has more than fit into its report.
+	// Holds counts the jobs that it has under a lease, prefetched ones included. Holding are the 100 it has had
+	// longest, and fewer where the process has more than fit into its report.
 	Holds   int       `json:"holds"`
 	Holding []Holding `json:"holding"`
 }
@@ -147,8 +147,8 @@ func listError(err error) error {
 // could not be reported is counted on the day when it can.
 type DayCounts struct {
 	Day string // as 2006-01-02
-	// Processed jobs were acked. Failed counts failed deliveries, of which Dead were the last of their job. Expired jobs
-	// were deleted without a run.
+	// Processed jobs were acked. Failed counts failed deliveries, of which Dead were the last of their job. Expired
+	// jobs were deleted without a run.
 	Processed, Failed, Dead, Expired int
 }
 

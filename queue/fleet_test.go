@@ -99,7 +99,10 @@ func TestReadsNameTheKeyOfTheWrongType(t *testing.T) {
 	}{
 		{prefix + "{q}:d", "zset", func() error { _, err := q.Requeue(ctx); return err }},
 		{prefix + "{q}:r", "list", func() error { _, err := q.Audit(ctx, false); return err }},
-		{fleet.Queues, "zset", func() error { _, err := queue.Queues(ctx, c, &queue.Options{Prefix: prefix}); return err }},
+		{fleet.Queues, "zset", func() error {
+			_, err := queue.Queues(ctx, c, &queue.Options{Prefix: prefix})
+			return err
+		}},
 		{fleet.Queues, "zset", func() error { _, err := q.Listed(ctx); return err }},
 		{fleet.Workers, "zset", func() error { _, err := queue.Workers(ctx, c, prefix); return err }},
 		{day, "hash", func() error { _, err := q.Counts(ctx, 2); return err }},
@@ -283,7 +286,8 @@ func TestARepeatedReportCountsNothing(t *testing.T) {
 	t.Parallel()
 	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	report := func(process string, number int64) int64 {
-		return lab.Must(gen.QueueReport(ctx, c, gen.QueueReportParams{Queues: "{" + k + "}q", Workers: "{" + k + "}w", About: "{" + k + "}a", Counts: "{" + k + "}n",
+		return lab.Must(gen.QueueReport(ctx, c, gen.QueueReportParams{Queues: "{" + k + "}q", Workers: "{" + k + "}w",
+			About: "{" + k + "}a", Counts: "{" + k + "}n",
 			Process: process, Number: number, Lease: time.Minute,
 			Entries: []gen.QueueReportEntry{{Queue: "{q}", Processed: 2, Dead: 1}}}))
 	}
@@ -293,7 +297,9 @@ func TestARepeatedReportCountsNothing(t *testing.T) {
 	require.Equal(t, int64(2), report("me", 1), "an old one, late")
 	require.Equal(t, int64(2), report("me", 2), "and a repeat behind it")
 	require.Equal(t, map[string]string{"{q}\np": "4", "{q}\nd": "2"}, c.HGetAll(ctx, "{"+k+"}n").Val())
-	require.NoError(t, c.ZAdd(ctx, "{"+k+"}w", redis.Z{Score: float64(time.Now().Add(-2 * time.Minute).UnixMilli()), Member: "me"}).Err())
+	require.NoError(t,
+		c.ZAdd(ctx, "{"+k+"}w", redis.Z{Score: float64(time.Now().Add(-2 * time.Minute).UnixMilli()),
+			Member: "me"}).Err())
 	require.Equal(t, int64(1), report("other", 1))
 	require.Equal(t, []string{"other"}, c.ZRange(ctx, "{"+k+"}w", 0, -1).Val())
 	require.Equal(t, []string{"other"}, c.HKeys(ctx, "{"+k+"}a").Val())
@@ -306,8 +312,9 @@ func TestARepeatedReportCountsNothing(t *testing.T) {
 func TestTheReportOfAProducerMakesNoWorker(t *testing.T) {
 	t.Parallel()
 	ctx, c, k := t.Context(), luatomictest.Client(t), "{"+luatomictest.Namespace(t)+"}"
-	_, err := gen.QueueReport(ctx, c, gen.QueueReportParams{Queues: k + "q", Workers: k + "w", About: k + "a", Counts: k + "n",
-		Lease: time.Minute, Entries: []gen.QueueReportEntry{{Queue: "{q}"}}})
+	_, err := gen.QueueReport(ctx, c, gen.QueueReportParams{Queues: k + "q", Workers: k + "w", About: k + "a",
+		Counts: k + "n",
+		Lease:  time.Minute, Entries: []gen.QueueReportEntry{{Queue: "{q}"}}})
 	require.NoError(t, err)
 	require.Equal(t, []string{"{q}"}, c.ZRange(ctx, k+"q", 0, -1).Val())
 	require.Zero(t, c.Exists(ctx, k+"w", k+"a").Val())

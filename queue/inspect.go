@@ -99,8 +99,8 @@ type Found struct {
 }
 
 // Find reads jobs by their ids, whatever state they are in, one for each id, in order. An id that the queue does not
-// know, or that was cancelled, is Absent. One script for up to 200 ids and 1 MiB of bodies, or one larger body, which only
-// reads. Keys: s, l, d, b, n, o. Cost: O(1) for each.
+// know, or that was cancelled, is Absent. One script for up to 200 ids and 1 MiB of bodies, or one larger body, which
+// only reads. Keys: s, l, d, b, n, o. Cost: O(1) for each.
 func (q *Queue) Find(ctx context.Context, ids ...string) ([]Found, error) {
 	k := &q.keys
 	p := gen.QueueFindParams{Scheduled: k.Scheduled, Leases: k.Leases, Dead: k.Dead, Bodies: k.Bodies,

@@ -76,7 +76,8 @@ func TestFindInEveryState(t *testing.T) {
 	for _, f := range found {
 		states = append(states, f.State)
 	}
-	require.Equal(t, []queue.State{queue.Dead, queue.Leased, queue.Ready, queue.Absent, queue.Scheduled, queue.Absent}, states)
+	require.Equal(t, []queue.State{queue.Dead, queue.Leased, queue.Ready, queue.Absent, queue.Scheduled, queue.Absent},
+		states)
 	require.Equal(t, queue.Found{State: queue.Dead, Peeked: queue.Peeked{ID: "dead", Body: []byte("D"), At: found[0].At,
 		Failures: 1, Reason: "why", Details: queue.Details{Kind: "k"}}}, found[0])
 	require.WithinDuration(t, time.Now(), found[0].At, time.Minute)

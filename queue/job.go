@@ -41,8 +41,8 @@ type Job struct {
 	// with the cause ErrTimeout. It is rounded up to a millisecond, and at most Options.Lease.
 	Timeout time.Duration
 	// ExpiresAt, if set, is when the job is of no use any more, by the server's clock, rounded down to a millisecond.
-	// From then on no worker gets it; a take deletes it. It lies after At. It is not compared with Delay, which only the
-	// server adds to its clock: a job that expires before it is due runs at no time.
+	// From then on no worker gets it; a take deletes it. It lies after At. It is not compared with Delay, which only
+	// the server adds to its clock: a job that expires before it is due runs at no time.
 	ExpiresAt time.Time
 }
 

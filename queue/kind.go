@@ -42,8 +42,8 @@ func (k Kind[T]) WithCodec(c Codec) Kind[T] {
 // Name is the name given to NewKind.
 func (k Kind[T]) Name() string { return k.name }
 
-// Job returns a job of this kind with the body encoded, for Push and PushAll. The caller may set its other fields. A name
-// that breaks the rules for names is lua.ErrBadName.
+// Job returns a job of this kind with the body encoded, for Push and PushAll. The caller may set its other fields. A
+// name that breaks the rules for names is lua.ErrBadName.
 func (k Kind[T]) Job(in T) (Job, error) {
 	if err := lua.CheckName("kind", k.name); err != nil {
 		return Job{}, fmt.Errorf("luatomic: job of kind %q: %w", k.name, err)

@@ -70,7 +70,8 @@ func TestKinds(t *testing.T) {
 	}
 	require.Contains(t, reasons["broken"], `job of kind "count": the body is not a int`)
 	require.Contains(t, reasons["unknown"], `no handler serves this kind of job: "nobody"; serve it with Kind.Serve`)
-	require.Equal(t, map[string]int{"broken": 1, "unknown": 2, "none": 2}, failures, "what cannot be decoded is not tried again")
+	require.Equal(t, map[string]int{"broken": 1, "unknown": 2, "none": 2}, failures,
+		"what cannot be decoded is not tried again")
 
 	_, err = q.Requeue(ctx)
 	require.NoError(t, err)

@@ -21,7 +21,8 @@ import (
 func TestALateCopyUndoesNoLaterCall(t *testing.T) {
 	t.Parallel()
 	at := time.Now().Add(time.Hour).Truncate(time.Millisecond)
-	reschedules := func(set func(*queue.Queue, context.Context, string, time.Time) (queue.Rescheduled, error), id string,
+	reschedules := func(set func(*queue.Queue, context.Context, string, time.Time) (queue.Rescheduled, error),
+		id string,
 		at time.Time,
 	) func(context.Context, *queue.Queue) error {
 		return func(ctx context.Context, q *queue.Queue) error { _, err := set(q, ctx, id, at); return err }
@@ -48,14 +49,15 @@ func TestALateCopyUndoesNoLaterCall(t *testing.T) {
 		call, then func(context.Context, *queue.Queue) error
 		answer     string
 	}{
-		"reschedule":                {reschedules(any, "s", at), reschedules(any, "s", hour), moved(1, 1, at)},
-		"reschedule of no job":      {reschedules(any, "new", hour), pushes, "[0 0 <nil>]"},
-		"reschedule earlier":        {reschedules(earlier, "s", at), reschedules(any, "s", hour), moved(1, 1, at)},
-		"reschedule later, refused": {reschedules(later, "s", at), reschedules(any, "s", time.Time{}), moved(1, 0, minute)},
-		"pause":                     {pauses, resumes, "[1 3]"},
-		"resume":                    {resumes, pauses, "[0 3]"},
-		"limit":                     {limits(9), limits(8), "[0 9]"},
-		"requeue":                   {requeues, buries, "[1 [held 1:n:e]]"},
+		"reschedule":           {reschedules(any, "s", at), reschedules(any, "s", hour), moved(1, 1, at)},
+		"reschedule of no job": {reschedules(any, "new", hour), pushes, "[0 0 <nil>]"},
+		"reschedule earlier":   {reschedules(earlier, "s", at), reschedules(any, "s", hour), moved(1, 1, at)},
+		"reschedule later, refused": {reschedules(later, "s", at), reschedules(any, "s", time.Time{}),
+			moved(1, 0, minute)},
+		"pause":   {pauses, resumes, "[1 3]"},
+		"resume":  {resumes, pauses, "[0 3]"},
+		"limit":   {limits(9), limits(8), "[0 9]"},
+		"requeue": {requeues, buries, "[1 [held 1:n:e]]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -18,7 +18,8 @@ var ErrLayout = errors.New("luatomic: the queue has a later layout")
 func layoutError(err error) error {
 	var refused *lua.Error
 	if errors.As(err, &refused) && refused.Outcome == lua.ErrRefused && refused.Code == "LAYOUT" {
-		return fmt.Errorf("%w than %d, which is all that this program knows: update luatomic: %w", ErrLayout, Layout, err)
+		return fmt.Errorf("%w than %d, which is all that this program knows: update luatomic: %w", ErrLayout,
+			Layout, err)
 	}
 	return err
 }

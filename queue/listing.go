@@ -33,9 +33,9 @@ func (l *listing) due(now time.Time) (due, first bool) {
 	return true, next == 0
 }
 
-// register names queues that were pushed to, once an hour, in a call of its own that does not hold up the push. The first
-// push waits for a second, since a program may end after it. A failure is not reported: the jobs are in, and a push ten
-// seconds later tries again. The queues are of one client and prefix.
+// register names queues that were pushed to, once an hour, in a call of its own that does not hold up the push. The
+// first push waits for a second, since a program may end after it. A failure is not reported: the jobs are in, and a
+// push ten seconds later tries again. The queues are of one client and prefix.
 func register(ctx context.Context, queues ...*Queue) {
 	named, wait := dueQueues(queues)
 	if len(named) == 0 {

@@ -87,11 +87,12 @@ func TestJobSettledByHandIsReportedAsItWas(t *testing.T) {
 // OnError reports what became of the job, not what was to become of it.
 func TestOnErrorReportsWhatBecameOfTheJob(t *testing.T) {
 	t.Parallel()
-	_, event, reported := consumeOne(t, queue.Job{}, func(ctx context.Context, q *queue.Queue, d *queue.Delivery) error {
-		_, err := q.Cancel(context.WithoutCancel(ctx), d.ID) // which ends ctx
-		require.NoError(t, err)
-		return errors.New("no")
-	})
+	_, event, reported := consumeOne(t, queue.Job{},
+		func(ctx context.Context, q *queue.Queue, d *queue.Delivery) error {
+			_, err := q.Cancel(context.WithoutCancel(ctx), d.ID) // which ends ctx
+			require.NoError(t, err)
+			return errors.New("no")
+		})
 	require.Equal(t, queue.OutcomeCancelled, event.Outcome)
 	require.Len(t, reported, 1)
 	var failed *queue.JobError

@@ -47,7 +47,8 @@ func (q *Queue) takeQueue(receipt string) gen.QueueTakeQueue {
 func (q *Queue) ackParams() gen.QueueAckParams {
 	k := &q.keys
 	return gen.QueueAckParams{
-		Leases: k.Leases, Bodies: k.Bodies, Failures: k.Failures, Unique: k.Unique, Expiry: k.Expiry, Options: k.Options,
+		Leases: k.Leases, Bodies: k.Bodies, Failures: k.Failures, Unique: k.Unique, Expiry: k.Expiry,
+		Options:  k.Options,
 		Finished: k.Finished,
 	}
 }

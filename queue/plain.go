@@ -13,8 +13,8 @@ import (
 // typed is a key and the type of its value.
 type typed struct{ key, kind string }
 
-// plainError describes the refusal of a plain command as the runtime describes that of a script: a wrong type comes with
-// the key and both types, if a search of at most a second finds them. Other errors stay as they are.
+// plainError describes the refusal of a plain command as the runtime describes that of a script: a wrong type comes
+// with the key and both types, if a search of at most a second finds them. Other errors stay as they are.
 func plainError(ctx context.Context, client lua.Client, err error, keys ...typed) error {
 	if _, script := err.(*lua.Error); script || !redis.HasErrorPrefix(err, "WRONGTYPE") {
 		return err

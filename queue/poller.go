@@ -68,7 +68,8 @@ func (p *Poller) poll(ctx context.Context, q *Queue, name string, notifications 
 	}()
 	retry := clock.Backoff{First: 50 * time.Millisecond, Last: 5 * time.Second}
 	step := maxStep
-	overslept, known := false, lua.Opt[time.Time]{} // no notification ended the last sleep; the next job that it knew of
+	// no notification ended the last sleep; the next job that it knew of
+	overslept, known := false, lua.Opt[time.Time]{}
 	for ctx.Err() == nil {
 		waiter = nameIf(ctx, notifications, name)
 		idle := longestSleep(p.opts.Idle, waiter)

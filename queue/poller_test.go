@@ -274,8 +274,8 @@ func TestALaterJobWakesNobody(t *testing.T) {
 	require.Equal(t, [2]bool{true, true}, notified(queue.Job{}, later))
 }
 
-// A promotion notifies the consumer that has waited longest, and only that one. A name without a subscriber is that of a
-// dead process: the next one is notified in its place.
+// A promotion notifies the consumer that has waited longest, and only that one. A name without a subscriber is that of
+// a dead process: the next one is notified in its place.
 func TestAPromotionNotifiesOneConsumer(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -292,7 +292,8 @@ func TestAPromotionNotifiesOneConsumer(t *testing.T) {
 		require.NoError(t, err)
 	}
 	luatomictest.Eventually(t, 10*time.Second, "the job is moved", func() bool {
-		r, err := gen.DelayedPromote(ctx, c, gen.DelayedPromoteParams{Scheduled: lab.Key(q, "s"), Ready: lab.Key(q, "r"), Wake: wake, Max: 10})
+		r, err := gen.DelayedPromote(ctx, c, gen.DelayedPromoteParams{Scheduled: lab.Key(q, "s"),
+			Ready: lab.Key(q, "r"), Wake: wake, Max: 10})
 		require.NoError(t, err)
 		return r.Moved == 1
 	})

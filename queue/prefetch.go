@@ -96,8 +96,8 @@ func (c *consumer) notifiedWithin(ctx context.Context, d time.Duration) bool {
 }
 
 // returnPrefetched returns the jobs that wait behind handlers which became much slower, so that other consumers can
-// take them. It prefetches none until some handlers have finished. A handler that is not busy takes a job as soon as the
-// process gets time.
+// take them. It prefetches none until some handlers have finished. A handler that is not busy takes a job as soon as
+// the process gets time.
 func (c *consumer) returnPrefetched() {
 	if len(c.prefetched) == 0 || c.busy.Load() < int64(c.opts.Concurrency) {
 		return

@@ -20,9 +20,9 @@ import (
 // use PushSeq. More jobs than the limit of the queue allows: ErrFull, and none is added; lua.ErrOutcomeUnknown where a
 // reply was lost before that. A server over its memory limit refuses the push with lua.ErrNotExecuted.
 //
-// Ready jobs without ids or options of their own are the common case, which has shorter scripts; a call runs one of them
-// only when all of its jobs are such. In a queue with a limit such a push takes two round trips, at most once a second.
-// Concurrent pushes of one such job share round trips.
+// Ready jobs without ids or options of their own are the common case, which has shorter scripts; a call runs one of
+// them only when all of its jobs are such. In a queue with a limit such a push takes two round trips, at most once a
+// second. Concurrent pushes of one such job share round trips.
 //
 // Keys: r, s, b, l, n, u, ux, c, w, o, i; of such jobs r, b, c, w, f. Cost: O(1) for each ready job, O(log n) for
 // each scheduled one.

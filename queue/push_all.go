@@ -49,8 +49,8 @@ func PushAll(ctx context.Context, batch ...Batch) ([]Pushed, error) {
 // PushAllOnce is PushAll under a token of the caller. A repeat with the same token adds nothing to any queue and
 // returns the results of the first call. Give it the same queues in the same order and the same jobs, ids included; the
 // id of a job without one is derived from the token and its place in the batch. The server keeps the token for the
-// longest Options.Receipt of the queues, and all attempts of one call are made in five sixths of that. The token belongs
-// to batches of this prefix and tag: PushOnce and batches of other tags do not know it.
+// longest Options.Receipt of the queues, and all attempts of one call are made in five sixths of that. The token
+// belongs to batches of this prefix and tag: PushOnce and batches of other tags do not know it.
 func PushAllOnce(ctx context.Context, token string, batch ...Batch) ([]Pushed, error) {
 	ids, place, keep := derivedIDs(token), 0, time.Duration(0)
 	named := slices.Clone(batch)

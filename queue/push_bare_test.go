@@ -52,7 +52,8 @@ func TestPushOfBareJobs(t *testing.T) {
 func TestPushOfBareJobsIsForThemAlone(t *testing.T) {
 	t.Parallel()
 	for name, job := range map[string]queue.Job{
-		"id": {ID: "x"}, "time": {At: time.Unix(1, 0)}, "delay": {Delay: time.Hour}, "unique": {Unique: "u"}, "kind": {Kind: "k"},
+		"id": {ID: "x"}, "time": {At: time.Unix(1, 0)}, "delay": {Delay: time.Hour}, "unique": {Unique: "u"},
+		"kind": {Kind: "k"},
 		"size": {Body: make([]byte, queue.MaxBatchBytes-1000)},
 	} {
 		q, c := lab.NewQueue(t, nil)

@@ -75,8 +75,8 @@ func limited(t *testing.T, admin *redis.Client, forbidden ...string) *redis.Clie
 	return c
 }
 
-// A full queue refuses a push, and nothing of it is kept. Where the reply was lost, a copy of the request may arrive when
-// there is space: the push is not refused then.
+// A full queue refuses a push, and nothing of it is kept. Where the reply was lost, a copy of the request may arrive
+// when there is space: the push is not refused then.
 func TestAPushWhoseReplyWasLostIsNotRefused(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -85,7 +85,8 @@ func TestPushOfOneNotifies(t *testing.T) {
 	defer sub.Close()
 	_, err = sub.Receive(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, c.Do(t.Context(), "ZADD", "{"+q.Name()+"}:w", time.Now().Add(time.Minute).UnixMilli(), "one").Err())
+	require.NoError(t, c.Do(t.Context(), "ZADD", "{"+q.Name()+"}:w", time.Now().Add(time.Minute).UnixMilli(),
+		"one").Err())
 	_, err = q.Push(t.Context(), queue.Job{})
 	require.NoError(t, err)
 	_, err = sub.ReceiveTimeout(t.Context(), 10*time.Second)

@@ -18,8 +18,8 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// No call adds a job again while it repeats itself, however short Options.Receipt is: a token that the call has drawn is
-// known for longer than the call lasts, and a call under a token of the caller ends before its receipt.
+// No call adds a job again while it repeats itself, however short Options.Receipt is: a token that the call has drawn
+// is known for longer than the call lasts, and a call under a token of the caller ends before its receipt.
 func TestAShortReceiptAddsNoJobTwice(t *testing.T) {
 	t.Parallel()
 	jobs := []queue.Job{{Kind: "k"}, {Kind: "k"}}

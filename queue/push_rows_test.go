@@ -39,7 +39,8 @@ func TestRowsOfSeveralQueues(t *testing.T) {
 	ctx := t.Context()
 	a, c := lab.NewQueue(t, nil)
 	b, _ := lab.NewQueue(t, nil)
-	rows := [][2]string{{a.Name(), "1"}, {b.Name(), "2"}, {a.Name(), "3"}, {a.Name(), "3"}, {b.Name(), "4"}, {a.Name(), "5"}}
+	rows := [][2]string{{a.Name(), "1"}, {b.Name(), "2"}, {a.Name(), "3"}, {a.Name(), "3"}, {b.Name(), "4"},
+		{a.Name(), "5"}}
 	limited, err := pushRows(t, c, rows...)
 	require.NoError(t, err)
 	require.Equal(t, make([]int64, len(rows)), limited)
@@ -71,7 +72,8 @@ func TestRowsOfAQueueWithALimit(t *testing.T) {
 	free, _ := lab.NewQueue(t, nil)
 	require.NoError(t, full.SetLimit(ctx, 10))
 	require.NoError(t, free.Pause(ctx)) // it has a control hash, too
-	limited, err := pushRows(t, c, [2]string{full.Name(), "1"}, [2]string{free.Name(), "2"}, [2]string{full.Name(), "3"})
+	limited, err := pushRows(t, c, [2]string{full.Name(), "1"}, [2]string{free.Name(), "2"},
+		[2]string{full.Name(), "3"})
 	require.NoError(t, err)
 	require.Equal(t, []int64{1, 0, 1}, limited)
 	require.Zero(t, c.Exists(ctx, lab.Key(full, "r"), lab.Key(full, "b")).Val())

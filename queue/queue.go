@@ -46,14 +46,14 @@ type Options struct {
 	// MaxFailures is the number of failed deliveries after which Reclaim and Consume move a job to the dead set.
 	// Default 25; below zero means never.
 	MaxFailures int
-	// Dead bounds the dead set: Consume and BuryJobs trim it after each death, the jobs that died first; Bury and Reclaim
-	// by hand do not. Both delete about 200 more jobs than have died, so that a set far above its bounds shrinks death by
-	// death. Each process trims to its own bounds: give all of them the same. Default: 10 000 jobs of any size
-	// and age. Jobs below zero: no bound of their number.
+	// Dead bounds the dead set: Consume and BuryJobs trim it after each death, the jobs that died first; Bury and
+	// Reclaim by hand do not. Both delete about 200 more jobs than have died, so that a set far above its bounds
+	// shrinks death by death. Each process trims to its own bounds: give all of them the same. Default: 10 000 jobs of
+	// any size and age. Jobs below zero: no bound of their number.
 	Dead DeadLimits
-	// Observe, if set, is called at the end of each delivery in Consume, on a goroutine of the consumer, and for each job
-	// that is dead by a Reclaim, on the goroutine of that. It must neither block nor panic: a panic in a consumer ends the
-	// process.
+	// Observe, if set, is called at the end of each delivery in Consume, on a goroutine of the consumer, and for each
+	// job that is dead by a Reclaim, on the goroutine of that. It must neither block nor panic: a panic in a consumer
+	// ends the process.
 	Observe func(Event)
 	// Receipt is how long the server keeps the result of a push under a token of the caller, for a repeat with the same
 	// token. Default 10 minutes.

@@ -18,8 +18,8 @@ type Reclaimed struct {
 	NextLapse lua.Opt[time.Time]
 }
 
-// poisonBackoff is the delay of a job whose worker has died twice in a row; each further death doubles it, to an hour at
-// most. The job may be what kills its workers.
+// poisonBackoff is the delay of a job whose worker has died twice in a row; each further death doubles it, to an hour
+// at most. The job may be what kills its workers.
 const poisonBackoff = time.Second
 
 // maxReclaim keeps the script under 2 ms: it handles the jobs one by one.
@@ -28,8 +28,8 @@ const maxReclaim = 200
 // Reclaim moves up to 200 jobs whose lease has ended, because their worker died or stalled, to the head of the
 // ready list. Each counts one failure. A job whose lease has ended twice in a row waits: one second, then twice as long
 // each time, at most an hour. Consume reclaims by itself; a program that only takes calls Reclaim when
-// Taken.NextLapse has passed. Options.Observe gets an Event of each job that is dead by that, before Reclaim returns. Where
-// a reply was lost, the jobs of that reply are neither counted nor observed.
+// Taken.NextLapse has passed. Options.Observe gets an Event of each job that is dead by that, before Reclaim returns.
+// Where a reply was lost, the jobs of that reply are neither counted nor observed.
 //
 // One script, atomic to other clients. A write refused half-way can deliver a job twice, never lose one. Keys: l,
 // r, s, b, n, d, u, ux, c, w, o, f. Cost: O(log n) for each job.
@@ -51,7 +51,8 @@ func (q *Queue) Reclaim(ctx context.Context) (Reclaimed, error) {
 type lapsed struct{}
 
 func (lapsed) Error() string {
-	return "luatomic: the lease ended, and the job may fail no more: its worker died or stalled; find out why, then requeue it"
+	return "luatomic: the lease ended, and the job may fail no more: its worker died or stalled; find out why, then " +
+		"requeue it"
 }
 
 func (lapsed) Is(target error) bool { return target == ErrLeaseLost }

@@ -117,7 +117,9 @@ func TestReturnedJobsKeepTheirPlace(t *testing.T) {
 	ctx := t.Context()
 	q, _ := lab.NewQueue(t, &queue.Options{Lease: time.Hour})
 	pushed := lab.Push(t, q, lab.Numbered(5, 0)...)
-	luatomictest.Eventually(t, 5*time.Second, "the clock moves", func() bool { return stats(t, q).Now.After(pushed.Now) })
+	luatomictest.Eventually(t, 5*time.Second, "the clock moves", func() bool {
+		return stats(t, q).Now.After(pushed.Now)
+	})
 	taken, err := q.Take(ctx, 3)
 	require.NoError(t, err)
 	require.NoError(t, q.Return(ctx, 0, taken.Deliveries...))

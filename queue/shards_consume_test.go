@@ -47,7 +47,8 @@ func TestShardsConsumeTakesTurns(t *testing.T) {
 				inFlight(3 * places)
 				lab.Push(t, q[3], queue.Job{ID: "alone"})
 				inFlight(3*places + 1)
-				luatomictest.Eventually(t, 30*time.Second, "its consumer has the job, and waits", waitersAre(t, c, q[3], 1))
+				luatomictest.Eventually(t, 30*time.Second, "its consumer has the job, and waits",
+					waitersAre(t, c, q[3], 1))
 			case n <= places:
 				<-start
 			case d.ID == "alone":

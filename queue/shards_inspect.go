@@ -90,7 +90,8 @@ func (s *Shards) endJobs(ids []string, call func(*Queue, []string) ([]State, err
 }
 
 // endParts calls each shard for its part of the ids and writes the states of those it finds into out.
-func (s *Shards) endParts(ids []string, parts [][]int, out []State, call func(*Queue, []string) ([]State, error)) error {
+func (s *Shards) endParts(ids []string, parts [][]int, out []State,
+	call func(*Queue, []string) ([]State, error)) error {
 	var mu sync.Mutex
 	return s.each(func(i int, q *Queue) error {
 		part := make([]string, len(parts[i]))

@@ -149,7 +149,8 @@ func (b idBase) at(i int) string {
 	return uuid.UUID(b).String()
 }
 
-// named returns the jobs, each with an id: a job without one gets that of its place, where first is the place of the first.
+// named returns the jobs, each with an id: a job without one gets that of its place, where first is the place of the
+// first.
 func (b idBase) named(jobs []Job, first int) []Job {
 	out := slices.Clone(jobs)
 	for i := range out {

@@ -38,7 +38,9 @@ func throughProxy(t *testing.T, q *queue.Queue, opts *queue.Options,
 func TestATakeGivesItsJobsWhenExpiredOnesCannotBeDeleted(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueAckScript), Do: func(func() error) error { return redis.ErrClosed }})
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueAckScript), Do: func(func() error) error {
+		return redis.ErrClosed
+	}})
 	q, s := lab.Must(queue.New(c, name, nil)), lab.Must(queue.NewShards(c, name, 1, nil))
 	for _, from := range []*queue.Queue{q, s.Queues()[0]} {
 		lab.Push(t, from, queue.Job{ID: "live"}, queue.Job{ID: "expired", ExpiresAt: time.Now().Add(-time.Hour)})

@@ -146,8 +146,8 @@ func TestWeightsHoldInProportion(t *testing.T) {
 	require.Empty(t, namesOf(ts))
 }
 
-// A take that finds jobs leaves the waiters of all queues. What it leaves behind in any of them notifies the next waiter
-// there, unless that queue is paused.
+// A take that finds jobs leaves the waiters of all queues. What it leaves behind in any of them notifies the next
+// waiter there, unless that queue is paused.
 func TestATakeOfSeveralQueuesNotifiesTheNextWaiter(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

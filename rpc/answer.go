@@ -28,7 +28,8 @@ func (w *work) answer(s *session) {
 	out := outcome{err: errGoexit}
 	defer func() {
 		if out.err == errGoexit {
-			w.bus.report(s.detached, fmt.Errorf("luatomic: the handler of %q ended its goroutine: runtime.Goexit", w.Method))
+			w.bus.report(s.detached, fmt.Errorf("luatomic: the handler of %q ended its goroutine: runtime.Goexit",
+				w.Method))
 		}
 		w.returned(s, began, out.body, out.err)
 	}()
@@ -157,7 +158,8 @@ func failureOf(err error, ext *wire.Ext) *wire.Failure {
 	if len(e.Details) <= maxDetails { // a part of them is of no use to a program
 		ext.Details = e.Details
 	}
-	return &wire.Failure{Code: e.Code[:min(len(e.Code), maxMessage)], Message: e.Message[:min(len(e.Message), maxMessage)]}
+	return &wire.Failure{Code: e.Code[:min(len(e.Code), maxMessage)], Message: e.Message[:min(len(e.Message),
+		maxMessage)]}
 }
 
 // maxDetails bounds the details of an error on the wire; larger ones are not sent.

@@ -64,7 +64,8 @@ func TestReplyThatCannotBeStoredIsNotPublished(t *testing.T) {
 	require.IsType(t, &redis.Subscription{}, lab.Must(me.Receive(ctx)))
 	p := gen.RPCReplyParams{Record: "{k}:r:1", Node: "n", Attempt: 1, State: "d", Frame: []byte("f"), Outbox: k,
 		Keep: time.Minute}
-	_ = lab.Must(gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: "{k}:none", Node: "n", Attempt: 1, State: "d"})) // it is loaded
+	// it is loaded
+	_ = lab.Must(gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: "{k}:none", Node: "n", Attempt: 1, State: "d"}))
 	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "1").Err())
 	before := c.Get(ctx, p.Record).Val()
 	short, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -128,7 +129,8 @@ func TestScriptsRefuseLongNames(t *testing.T) {
 	cast := gen.RPCCastParams{Nodes: p.Nodes, Methods: find.Methods, Method: long, Timeout: time.Minute}
 	join := gen.RPCJoinParams{Nodes: p.Nodes, Methods: find.Methods, About: "{" + k + "}:about",
 		Serves: "{" + k + "}:serves", Node: long, Lease: time.Minute}
-	leave := gen.RPCLeaveParams{Nodes: p.Nodes, Methods: find.Methods, About: join.About, Serves: join.Serves, Node: long}
+	leave := gen.RPCLeaveParams{Nodes: p.Nodes, Methods: find.Methods, About: join.About,
+		Serves: join.Serves, Node: long}
 	others := scriptcase.GivenTo(k, "n")
 	others.Others = strings.Repeat("x\n", 2001)
 	for name, call := range map[string]func() error{

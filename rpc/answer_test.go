@@ -108,7 +108,8 @@ func TestRPCPanicsAreTypedAndStayAtHome(t *testing.T) {
 		return strings.ToUpper(s), nil
 	})
 	for _, in := range []string{
-		"panic", "panic with an error", "index", "nil pointer", "touchy", "nil pointer of fs", "wrapped, of fs", "wrapped",
+		"panic", "panic with an error", "index", "nil pointer", "touchy", "nil pointer of fs",
+		"wrapped, of fs", "wrapped",
 	} {
 		_, err := lab.Echo.Call(t.Context(), b, in)
 		var remote *rpc.RemoteError
@@ -200,7 +201,8 @@ func TestCraftedRecordNotifiesSoManyCallers(t *testing.T) {
 		return len(published(t, c, k, run))
 	}
 	require.Equal(t, 400, notified(func() {
-		lab.Must(gen.RPCChunk(ctx, c, gen.RPCChunkParams{Record: record, Chunks: "{" + k + "}:s:1", Node: "n", Attempt: 1,
+		lab.Must(gen.RPCChunk(ctx, c, gen.RPCChunkParams{Record: record, Chunks: "{" + k + "}:s:1",
+			Node: "n", Attempt: 1,
 			Seq: 1, Frame: []byte("f"), Outbox: k, Keep: time.Hour}))
 	}))
 	require.Equal(t, 400, notified(func() {

@@ -34,8 +34,8 @@ func besideID(id, digest string) string {
 	return id + "." + digest
 }
 
-// putBeside returns the client for the script that announces a body. It stores the body before the script runs; a repeat
-// stores the same.
+// putBeside returns the client for the script that announces a body. It stores the body before the script runs; a
+// repeat stores the same.
 func (b *Bus) putBeside(ctx context.Context, id string, body []byte, keep time.Duration) *ahead.Client {
 	sealed := b.seal((&wire.Body{ID: id, Body: body}).Encode())
 	set := redis.NewStatusCmd(ctx, "set", b.keys.Body(id), sealed, "px", clock.CeilMilli(keep))

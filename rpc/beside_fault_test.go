@@ -104,7 +104,9 @@ func TestABodyWhoseRepeatIsRefused(t *testing.T) {
 		proxy.Drop(1, lab.Sent(&gen.RPCCallScript))
 		called := startCall(t, lab.Echo, caller, strings.Repeat("x", 10_000))
 		lab.Soon(t, 20*time.Second, "the handler runs", entered)
-		luatomictest.Eventually(t, 20*time.Second, "the repeat is refused", func() bool { return refused.sent.Load() >= 2 })
+		luatomictest.Eventually(t, 20*time.Second, "the repeat is refused", func() bool {
+			return refused.sent.Load() >= 2
+		})
 		if script {
 			err := lab.Soon(t, 30*time.Second, "the call", called).err
 			require.ErrorIs(t, err, lua.ErrOutcomeUnknown, what)

@@ -84,8 +84,8 @@ func TestBodiesThatAreReadTogetherShareRoundTrips(t *testing.T) {
 	calls.Wait()
 }
 
-// The server can refuse a body and run the script that announces it. Where the body is a request's, the call returns the
-// server's error, and no handler runs. Where it is a reply's, the call returns that the reply cannot be read.
+// The server can refuse a body and run the script that announces it. Where the body is a request's, the call returns
+// the server's error, and no handler runs. Where it is a reply's, the call returns that the reply cannot be read.
 func TestABodyThatTheServerRefuses(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)

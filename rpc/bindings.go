@@ -27,8 +27,8 @@ const (
 type bindings struct {
 	mu    sync.Mutex
 	bound map[string]time.Time
-	// doubted are connections about which the server may think otherwise, and since when: the reply to a request was lost,
-	// so another copy of it may arrive.
+	// doubted are connections about which the server may think otherwise, and since when: the reply to a request was
+	// lost, so another copy of it may arrive.
 	doubted map[string]time.Time
 	// asked are connections about which Bind, Rebind or Unbind asks the server. Each channel is closed when that has
 	// ended.
@@ -166,9 +166,9 @@ func (o *bindings) renewed(connection string) (bound bool) {
 
 // Bind makes this node the owner of a connection, so that calls with CallOptions.Connection come here. It fails with
 // ErrConnectionTaken when another live node owns it. The binding lasts until Unbind, or until this node dies or its Run
-// ends; the node renews it. After an error the connection is not this node's: what a request of unknown outcome binds is
-// freed again with the next heartbeats. Checking the owner and binding are one script, on one key that expires after an
-// hour without renewal. Cost: one round trip. Bind waits for Ready.
+// ends; the node renews it. After an error the connection is not this node's: what a request of unknown outcome binds
+// is freed again with the next heartbeats. Checking the owner and binding are one script, on one key that expires after
+// an hour without renewal. Cost: one round trip. Bind waits for Ready.
 func (b *Bus) Bind(ctx context.Context, connection string) error {
 	return b.bind(ctx, connection, lua.Opt[string]{})
 }
@@ -264,8 +264,8 @@ func (b *Bus) ownerOf(ctx context.Context, connection string) (string, error) {
 }
 
 // renewBindings binds again what was bound long ago, and has the server agree about what is doubted: at most 200
-// connections in one pipeline. A connection that another node took is that node's, also when the node is dead; one that is
-// unbound at this moment stays unbound; one that Redis has lost is bound anew.
+// connections in one pipeline. A connection that another node took is that node's, also when the node is dead; one that
+// is unbound at this moment stays unbound; one that Redis has lost is bound anew.
 func (b *Bus) renewBindings(ctx context.Context) {
 	due := b.bindings.due(maxBatch)
 	if len(due) == 0 {
@@ -290,7 +290,8 @@ func (b *Bus) renewBindings(ctx context.Context) {
 		if futures[i].Resent() || errors.Is(err, lua.ErrOutcomeUnknown) {
 			b.bindings.doubt(connection)
 		}
-		if err == nil && !since[i].IsZero() && b.bindings.since(connection).Equal(since[i]) { // else the reply is of the past
+		// else the reply is of the past
+		if err == nil && !since[i].IsZero() && b.bindings.since(connection).Equal(since[i]) {
 			b.report(ctx, b.takeRenewal(bounded, connection, since[i], r))
 		}
 		if err == nil {

@@ -20,7 +20,8 @@ import (
 // quick has heartbeats often.
 var quick = rpc.Options{Lease: 1500 * time.Millisecond}
 
-// The connection breaks while Bind is on its way. The repeat is refused, and the owner lets go; then the first copy arrives.
+// The connection breaks while Bind is on its way. The repeat is refused, and the owner lets go; then the first copy
+// arrives.
 func TestALateCopyOfABindKeepsNoConnection(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
@@ -99,7 +100,8 @@ func TestABindBesideAHeartbeatThatFrees(t *testing.T) {
 	}
 }
 
-// holdBind holds up the reply to the next RPCBind of the client until release. ran is closed when the server has run it.
+// holdBind holds up the reply to the next RPCBind of the client until release. ran is closed when the server has run
+// it.
 func holdBind(t *testing.T, client *redis.Client) (ran <-chan struct{}, release func()) {
 	t.Helper()
 	done, released := make(chan struct{}), make(chan struct{})

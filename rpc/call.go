@@ -31,7 +31,8 @@ func (c *outgoing) check() error {
 		err = checkNode(c.Node)
 	}
 	if err == nil && c.Node != "" && c.Connection != "" {
-		err = fmt.Errorf("%w: node %q and connection %q are both set, and its owner may be another node; set one of them",
+		err = fmt.Errorf("%w: node %q and connection %q are both set, and its owner may be another node; set one of "+
+			"them",
 			lua.ErrBadName, c.Node, c.Connection)
 	}
 	if err == nil && c.Connection != "" {
@@ -44,7 +45,8 @@ func (c *outgoing) check() error {
 		err = checkHeaders(c.Headers)
 	}
 	if n := len(c.body); err == nil && n > maxRequest {
-		err = fmt.Errorf("call %q: %w", c.method, &lua.SizeError{What: "the request", N: n, Max: maxRequest, Unit: "bytes"})
+		err = fmt.Errorf("call %q: %w", c.method, &lua.SizeError{What: "the request", N: n, Max: maxRequest,
+			Unit: "bytes"})
 	}
 	if err != nil {
 		return fmt.Errorf("luatomic: %w", err)

@@ -224,7 +224,8 @@ func TestRPCDeadNodeOnACluster(t *testing.T) {
 	_, owner := home(t, cluster, "bus")
 	listening := func(n int) func() bool {
 		return func() bool {
-			return len(lab.Must(cluster.Nodes()[owner].Client().PubSubShardChannels(ctx, "rpc:{bus}:n:*").Result())) == n
+			return len(lab.Must(cluster.Nodes()[owner].Client().PubSubShardChannels(ctx, "rpc:{bus}:n:*").Result())) ==
+				n
 		}
 	}
 	luatomictest.Eventually(t, 20*time.Second, "all three are subscribed", listening(3))

@@ -279,7 +279,8 @@ func TestRPCCallsEndWhileNodesComeAndGo(t *testing.T) {
 			for time.Since(start) < 2*time.Second || counts[0].Load() == 0 && time.Since(start) < 30*time.Second {
 				began := time.Now()
 				_, err := lab.Echo.Call(t.Context(), caller, "x")
-				for took, most := int64(time.Since(began)), longest.Load(); took > most && !longest.CompareAndSwap(most, took); {
+				for took, most := int64(time.Since(began)), longest.Load(); took > most &&
+					!longest.CompareAndSwap(most, took); {
 					most = longest.Load()
 				}
 				var remote *rpc.RemoteError

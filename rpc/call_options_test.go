@@ -66,7 +66,8 @@ func TestRetryRunsNoHandlerAgain(t *testing.T) {
 func TestACallNamesOneNode(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-	a, b := lab.Serving(t, lab.Echo, c, name, nil, answering("a")), lab.Serving(t, lab.Echo, c, name, nil, answering("b"))
+	a, b := lab.Serving(t, lab.Echo, c, name, nil, answering("a")), lab.Serving(t, lab.Echo, c, name, nil,
+		answering("b"))
 	require.NoError(t, b.Bind(ctx, "socket"))
 	for _, opts := range []rpc.CallOptions{
 		{Node: a.Node(), Connection: "socket"}, {Node: "nosuch\n" + a.Node()}, {Node: a.Node() + "\n"},

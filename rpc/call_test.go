@@ -280,7 +280,8 @@ func TestRPCLargeBodies(t *testing.T) {
 	require.Equal(t, strings.Repeat("X", 100_000), out, "the kept result, for another process")
 	_, err = lab.Echo.CallWith(t.Context(), caller, strings.Repeat("y", 100_000), &rpc.CallOptions{Key: "k"})
 	require.ErrorIs(t, err, rpc.ErrKeyReused)
-	luatomictest.Eventually(t, 30*time.Second, "the bodies are removed, but for that of the key and its request", func() bool {
-		return len(lab.Must(c.Keys(t.Context(), "rpc:{"+name+"}:b:*").Result())) <= 2
-	})
+	luatomictest.Eventually(t, 30*time.Second, "the bodies are removed, but for that of the key and its request",
+		func() bool {
+			return len(lab.Must(c.Keys(t.Context(), "rpc:{"+name+"}:b:*").Result())) <= 2
+		})
 }

@@ -49,7 +49,8 @@ func (m Method[Req, Res]) sendCast(ctx context.Context, b *Bus, frame []byte, al
 	total, after := 0, lua.Opt[string]{}
 	for {
 		r, err := gen.RPCCast(ctx, b.client, gen.RPCCastParams{
-			Nodes: b.keys.Nodes, Methods: b.keys.Methods, Method: m.name, After: after, Start: int64(rand.IntN(1 << 30)),
+			Nodes: b.keys.Nodes, Methods: b.keys.Methods, Method: m.name, After: after,
+			Start: int64(rand.IntN(1 << 30)),
 			Frame: frame, Outbox: b.keys.Outbox, Timeout: left, All: all, Shard: b.shard,
 		})
 		if err != nil {
@@ -67,5 +68,6 @@ func (m Method[Req, Res]) sendCast(ctx context.Context, b *Bus, frame []byte, al
 }
 
 var castReasons = map[gen.RPCCastReason]gen.RPCDecideOutcome{
-	gen.RPCCastReasonNoLease: gen.RPCDecideOutcomeNoLease, gen.RPCCastReasonNoSubscriber: gen.RPCDecideOutcomeNoSubscriber,
+	gen.RPCCastReasonNoLease:      gen.RPCDecideOutcomeNoLease,
+	gen.RPCCastReasonNoSubscriber: gen.RPCDecideOutcomeNoSubscriber,
 }

@@ -57,7 +57,8 @@ func (b *Bus) sendChunk(ctx context.Context, w *work, seq uint64, body []byte) e
 	frame := b.seal(c.Encode())
 	r, err := gen.RPCChunk(ctx, b.client, gen.RPCChunkParams{
 		Record: b.keys.Record(w.ID), Chunks: b.keys.Chunks(w.ID), Node: b.Node(), Attempt: w.Attempt, Seq: int64(seq),
-		Frame: frame, Notice: b.ifLarge(frame, wire.ReplyStored, w.ID), Outbox: b.keys.Outbox, Keep: keep, Shard: b.shard,
+		Frame: frame, Notice: b.ifLarge(frame, wire.ReplyStored, w.ID), Outbox: b.keys.Outbox, Keep: keep,
+		Shard: b.shard,
 	})
 	switch {
 	case err != nil:

@@ -15,9 +15,9 @@ type serverClock struct {
 func (c *serverClock) init() { c.began = time.Now() }
 
 // note takes the server's time of a reply, which the server gave between these two moments. Counted from the first one
-// the clock is never behind the server's, so that no request ends early. That can be long ago, where the script was sent
-// again. So what is known stays, while it is smaller and the reply does not refute it. A clock that goes faster refutes
-// it by little.
+// the clock is never behind the server's, so that no request ends early. That can be long ago, where the script was
+// sent again. So what is known stays, while it is smaller and the reply does not refute it. A clock that goes faster
+// refutes it by little.
 func (c *serverClock) note(now, sent, received time.Time) {
 	const fraction, faster = int64(time.Millisecond), int64(10 * time.Millisecond) // the time is rounded down
 	least, most := now.UnixNano()-int64(received.Sub(c.began)), now.UnixNano()-int64(sent.Sub(c.began))+fraction

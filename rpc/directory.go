@@ -195,8 +195,8 @@ func (d *directory) due(method string, age time.Duration) bool {
 	return true
 }
 
-// install replaces the nodes of a method by those that can be reached, unless the list was asked for before that of which
-// they are.
+// install replaces the nodes of a method by those that can be reached, unless the list was asked for before that of
+// which they are.
 func (d *directory) install(method string, asked time.Time, rows []gen.RPCFindRow) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

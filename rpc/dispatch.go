@@ -57,8 +57,8 @@ const (
 	maxSearches = 4
 	// maxTried is how many nodes may refuse one call.
 	maxTried = 16
-	// moveNap is the first wait of a call for a connection that moves. The n-th one is n² as long: 3.7 s in all, so that
-	// a call with the default time ends as refused.
+	// moveNap is the first wait of a call for a connection that moves. The n-th one is n² as long: 3.7 s in all, so
+	// that a call with the default time ends as refused.
 	moveNap = 3 * time.Millisecond
 )
 
@@ -240,7 +240,8 @@ func (b *Bus) candidates(
 			b.refresh(w.method)
 			return first, others, nil
 		}
-		if *searches++; *searches > maxSearches || *searches > 1 && len(*found) == len(tried) || len(tried) >= maxTried {
+		if *searches++; *searches > maxSearches || *searches > 1 && len(*found) == len(tried) ||
+			len(tried) >= maxTried {
 			return "", nil, refusal(w.method, reasonOf(*found))
 		}
 		if *found, err = b.find(asking{s}, w.method); err != nil {

@@ -309,8 +309,8 @@ func TestManyCallersOfOneKey(t *testing.T) {
 	require.Equal(t, int64(1), ran.Load())
 }
 
-// A node's refusal can be faster than the server's answer to the script that sent the request. The next node has the call
-// then as soon as that answer is there, and not when the caller looks after what has waited for long.
+// A node's refusal can be faster than the server's answer to the script that sent the request. The next node has the
+// call then as soon as that answer is there, and not when the caller looks after what has waited for long.
 func TestARefusalBeforeTheServersAnswer(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)

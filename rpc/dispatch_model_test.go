@@ -30,9 +30,9 @@ type fleet struct {
 	errors  atomic.Int64 // of nodes: one that could not leave in order
 }
 
-// Each call ends by what is sent, and none waits until its caller looks after it: with links that hold, its end is there
-// soon although the callers look only after a quarter of an hour. This is so for each kind of call, while nodes refuse,
-// leave and join, connections move, and calls share keys.
+// Each call ends by what is sent, and none waits until its caller looks after it: with links that hold, its end is
+// there soon although the callers look only after a quarter of an hour. This is so for each kind of call, while nodes
+// refuse, leave and join, connections move, and calls share keys.
 func TestNoCallWaitsToBeLookedAfter(t *testing.T) {
 	for range 3 {
 		f := &fleet{

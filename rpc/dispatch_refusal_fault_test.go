@@ -18,9 +18,9 @@ import (
 	"github.com/luatomic/luatomic/rpc"
 )
 
-// A request whose connection breaks is sent again, and no node can take it then. The first copy arrives when one can: it
-// does not run where the call was refused. Where it is ahead of the mark that refuses copies, the call goes on; where
-// others may wait for it, there is no mark, and the outcome is unknown.
+// A request whose connection breaks is sent again, and no node can take it then. The first copy arrives when one can:
+// it does not run where the call was refused. Where it is ahead of the mark that refuses copies, the call goes on;
+// where others may wait for it, there is no mark, and the outcome is unknown.
 func TestNoCallIsRefusedWhileACopyIsOnItsWay(t *testing.T) {
 	t.Parallel()
 	for name, is := range map[string]struct {
@@ -34,10 +34,11 @@ func TestNoCallIsRefusedWhileACopyIsOnItsWay(t *testing.T) {
 			t.Parallel()
 			ctx, c, name, opts := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t), is.opts
 			var ran atomic.Int64
-			b := lab.Serving(t, lab.Echo, c, name, &rpc.Options{Lease: time.Minute}, func(context.Context, string) (string, error) {
-				ran.Add(1)
-				return "", nil
-			})
+			b := lab.Serving(t, lab.Echo, c, name, &rpc.Options{Lease: time.Minute},
+				func(context.Context, string) (string, error) {
+					ran.Add(1)
+					return "", nil
+				})
 			if opts.Node != "" {
 				opts.Node = b.Node()
 			}
@@ -81,8 +82,8 @@ type lateEnd struct {
 
 func (l lateEnd) Deadline() (time.Time, bool) { return l.deadline, true }
 
-// The time of a call is over when it turns out that no node can take it, and a copy of its request is on the way: nothing
-// refuses the copy any more. The error says both.
+// The time of a call is over when it turns out that no node can take it, and a copy of its request is on the way:
+// nothing refuses the copy any more. The error says both.
 func TestACallThatIsOverWhileACopyIsOnItsWayTimesOut(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)

@@ -171,7 +171,8 @@ func TestRPCCallThatIsKnownIsNotRefused(t *testing.T) {
 			ctx, bus := t.Context(), luatomictest.Namespace(t)
 			release := make(chan struct{})
 			// Its lease is long, so that no announcement says that it has no room when it has.
-			node := lab.Serving(t, lab.Echo, luatomictest.Client(t), bus, &rpc.Options{Concurrency: 1, Lease: time.Minute},
+			node := lab.Serving(t, lab.Echo, luatomictest.Client(t), bus,
+				&rpc.Options{Concurrency: 1, Lease: time.Minute},
 				func(_ context.Context, s string) (string, error) {
 					<-release
 					return s, nil
@@ -216,21 +217,26 @@ func TestRPCScriptThatSends(t *testing.T) {
 		"without a subscriber": {"", "dead", "far", nil, gen.RPCDecideOutcomeNoSubscriber, "", ""},
 		"trusted": {"", "far", "n", func(p *gen.RPCDecideParams) { p.Trust = true },
 			gen.RPCDecideOutcomeSent, "far", "p1 far\n\tk\nf"},
-		"late":            {"", "n", "", func(p *gen.RPCDecideParams) { p.Ends = 1 }, gen.RPCDecideOutcomeLate, "", ""},
-		"pending":         {"p1 n\n\tk\nold", "n2", "", nil, gen.RPCDecideOutcomeKnown, "n", "p1 n\n\tk\nold"},
-		"another caller":  {"p3 n\n\tx\nold", "n2", "", nil, gen.RPCDecideOutcomeKnown, "n", "p3 n\n\tx\tk\nold"},
-		"done":            {"d2 n\n\nreply", "n2", "", nil, gen.RPCDecideOutcomeDone, "n", "d2 n\n\nreply"},
-		"lost":            {"l1 n\n\n", "n2", "", nil, gen.RPCDecideOutcomeLost, "n", "l1 n\n\n"},
-		"cancelled":       {"x", "n2", "", nil, gen.RPCDecideOutcomeCancelled, "", "x"},
-		"another request": {"p1 n\nabc\tx\nold", "n2", "", nil, gen.RPCDecideOutcomeOtherRequest, "n", "p1 n\nabc\tx\nold"},
+		"late":           {"", "n", "", func(p *gen.RPCDecideParams) { p.Ends = 1 }, gen.RPCDecideOutcomeLate, "", ""},
+		"pending":        {"p1 n\n\tk\nold", "n2", "", nil, gen.RPCDecideOutcomeKnown, "n", "p1 n\n\tk\nold"},
+		"another caller": {"p3 n\n\tx\nold", "n2", "", nil, gen.RPCDecideOutcomeKnown, "n", "p3 n\n\tx\tk\nold"},
+		"done":           {"d2 n\n\nreply", "n2", "", nil, gen.RPCDecideOutcomeDone, "n", "d2 n\n\nreply"},
+		"lost":           {"l1 n\n\n", "n2", "", nil, gen.RPCDecideOutcomeLost, "n", "l1 n\n\n"},
+		"cancelled":      {"x", "n2", "", nil, gen.RPCDecideOutcomeCancelled, "", "x"},
+		"another request": {"p1 n\nabc\tx\nold", "n2", "", nil, gen.RPCDecideOutcomeOtherRequest, "n",
+			"p1 n\nabc\tx\nold"},
 		"the same request": {"d1 n\nabc\nreply", "n2", "", func(p *gen.RPCDecideParams) { p.Digest = "abc" },
 			gen.RPCDecideOutcomeDone, "n", "d1 n\nabc\nreply"},
-		"refused":                    {"r1 n\n\tx\nold", "n2", "n", nil, gen.RPCDecideOutcomeSent, "n2", "p2 n2\n\tx\tk\nf"},
+		"refused": {"r1 n\n\tx\nold", "n2", "n", nil, gen.RPCDecideOutcomeSent, "n2",
+			"p2 n2\n\tx\tk\nf"},
 		"refused, and no other node": {"r1 n\n\tk\nold", "n", "", nil, gen.RPCDecideOutcomeSent, "n", "p2 n\n\tk\nf"},
-		"orphaned":                   {"p1 dead\n\tk\nold", "n", "", nil, gen.RPCDecideOutcomeLost, "dead", "l1 dead\n\n"},
+		"orphaned": {"p1 dead\n\tk\nold", "n", "", nil, gen.RPCDecideOutcomeLost, "dead",
+			"l1 dead\n\n"},
 		"orphaned, and may run again": {"p1 dead\n\tk\nold", "n", "", func(p *gen.RPCDecideParams) { p.Again = true },
 			gen.RPCDecideOutcomeSent, "n", "p2 n\n\tk\nf"},
-		"orphaned, and no other node": {"p1 dead\n\tk\nold", "dead", "", func(p *gen.RPCDecideParams) { p.Again = true },
+		"orphaned, and no other node": {"p1 dead\n\tk\nold", "dead", "", func(p *gen.RPCDecideParams) {
+			p.Again = true
+		},
 			gen.RPCDecideOutcomeLost, "dead", "l1 dead\n\n"},
 		"too many callers": {"p1 n\n\t" + strings.Repeat("x", 3000) + "\nold", "n", "", nil,
 			gen.RPCDecideOutcomeFull, "n", "p1 n\n\t" + strings.Repeat("x", 3000) + "\nold"},
@@ -269,8 +275,8 @@ func TestRPCScriptThatSends(t *testing.T) {
 	require.Regexp(t, "^1 (1[0-9]{4}|20000) 1\nf$", lab.Must(ps.ReceiveMessage(ctx)).Payload)
 }
 
-// The guards of rpc_call and rpc_reply, row by row: each row has the outcome that it has alone, the rows of one receiver
-// are one message, and a row that fails keeps no other from being published.
+// The guards of rpc_call and rpc_reply, row by row: each row has the outcome that it has alone, the rows of one
+// receiver are one message, and a row that fails keeps no other from being published.
 func TestRPCScriptsForMany(t *testing.T) {
 	t.Parallel()
 	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)

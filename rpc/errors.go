@@ -33,8 +33,8 @@ var (
 type NoRespondersError struct {
 	Method string
 	// Reason is "no node serves it", or one of these with an explanation behind it: "no lease" when the leases of all
-	// nodes that served it have ended, or the node that was named has none; "no subscriber" when nodes are announced but
-	// not connected; "no connection" when no node owns the connection that was named.
+	// nodes that served it have ended, or the node that was named has none; "no subscriber" when nodes are announced
+	// but not connected; "no connection" when no node owns the connection that was named.
 	Reason string
 }
 
@@ -119,7 +119,8 @@ func lostCall(method, node string) error {
 // leftHalfway is the error of a call whose handler's context ended.
 func leftHalfway(method string, a *wire.Answer) error {
 	if a.Failure.Code == CodeDeadline {
-		return fmt.Errorf("luatomic: call %q: the handler's time is over, it may have run: %w", method, context.DeadlineExceeded)
+		return fmt.Errorf("luatomic: call %q: the handler's time is over, it may have run: %w", method,
+			context.DeadlineExceeded)
 	}
 	return lostCall(method, a.Ext.Node)
 }

@@ -24,9 +24,9 @@ type Part[Res any] struct {
 // The nodes expected are those alive in the script that lists them, 500 in a round trip. The sequence ends as soon as
 // each of them has answered or is lost. When the time is over or ctx ends, the last pair has an empty node and a
 // *MissingError; it has ErrNoResponders when no node serves the method. To stop early, break: the handlers of nodes
-// that have not answered are cancelled. Options.WrapCall run once around all of it, while the answers are yielded; their
-// headers go to each node, and their error is the last pair. Cost: a round trip for the list, and a call to each node,
-// whose scripts share round trips. Run must be running.
+// that have not answered are cancelled. Options.WrapCall run once around all of it, while the answers are yielded;
+// their headers go to each node, and their error is the last pair. Cost: a round trip for the list, and a call to each
+// node, whose scripts share round trips. Run must be running.
 func (m Method[Req, Res]) Gather(ctx context.Context, b *Bus, in Req) iter.Seq2[Part[Res], error] {
 	return func(yield func(Part[Res], error) bool) {
 		body, err := m.encode(b, in)

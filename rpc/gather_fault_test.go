@@ -131,11 +131,12 @@ func TestRPCGatherUnderFaults(t *testing.T) {
 	})
 	var nodes []silenced
 	for range 3 {
-		nodes = append(nodes, servingThrough(t, lab.Echo, name, opts, func(_ context.Context, s string) (string, error) {
-			entered <- struct{}{}
-			<-answer
-			return s, nil
-		}))
+		nodes = append(nodes, servingThrough(t, lab.Echo, name, opts,
+			func(_ context.Context, s string) (string, error) {
+				entered <- struct{}{}
+				<-answer
+				return s, nil
+			}))
 	}
 	client, proxy := through(t)
 	caller := lab.OpenBus(t, client, name, opts)

@@ -208,11 +208,12 @@ func TestARefusalReachesEachCallerOfAKey(t *testing.T) {
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	entered, leave := make(chan struct{}), make(chan struct{})
 	defer close(leave)
-	node := lab.Serving(t, lab.Echo, c, name, &rpc.Options{Concurrency: 1}, func(context.Context, string) (string, error) {
-		close(entered)
-		<-leave
-		return "", nil
-	})
+	node := lab.Serving(t, lab.Echo, c, name, &rpc.Options{Concurrency: 1},
+		func(context.Context, string) (string, error) {
+			close(entered)
+			<-leave
+			return "", nil
+		})
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute, Lease: time.Hour})
 	_ = startCall(t, lab.Echo, caller, "busy")
 	lab.Soon(t, 20*time.Second, "the handler", entered)

@@ -27,6 +27,7 @@ func TestWrappedClientOfAClusterHasShardedChannels(t *testing.T) {
 		require.NoError(t, err, bus)
 		require.Equal(t, "X", out)
 		_, owner := home(t, cluster, bus)
-		require.Len(t, lab.Must(cluster.Nodes()[owner].Client().PubSubShardChannels(ctx, "rpc:{"+bus+"}:*").Result()), 3)
+		require.Len(t, lab.Must(cluster.Nodes()[owner].Client().PubSubShardChannels(ctx, "rpc:{"+bus+"}:*").Result()),
+			3)
 	}
 }

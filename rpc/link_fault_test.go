@@ -170,7 +170,9 @@ func TestASlowHeartbeatKeepsTheLink(t *testing.T) {
 	for range 5 { // an echo can be late as well; with the fault the link is replaced each time
 		before := subscribed()
 		slow.Store(3)
-		luatomictest.Eventually(t, 20*time.Second, "three slow heartbeats and one more", func() bool { return slow.Load() < -1 })
+		luatomictest.Eventually(t, 20*time.Second, "three slow heartbeats and one more", func() bool {
+			return slow.Load() < -1
+		})
 		if subscribed() == before {
 			return
 		}

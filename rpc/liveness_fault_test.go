@@ -193,7 +193,8 @@ func TestReplicaDoesNotSayThatThereIsNoNode(t *testing.T) {
 	for name, call := range map[string]func(context.Context) error{
 		"decide": func(ctx context.Context) error { _, err := gen.RPCDecide(ctx, c, p); return err },
 		"find": func(ctx context.Context) error {
-			_, err := gen.RPCFind(ctx, c, gen.RPCFindParams{Nodes: p.Nodes, Methods: methods, Method: "x", Caller: "me", Outbox: k})
+			_, err := gen.RPCFind(ctx, c, gen.RPCFindParams{Nodes: p.Nodes, Methods: methods, Method: "x",
+				Caller: "me", Outbox: k})
 			return err
 		},
 		"cast": func(ctx context.Context) error {

@@ -115,10 +115,12 @@ func TestRPCScriptsOfACluster(t *testing.T) {
 		require.NoError(t, c.Del(ctx, p.Record).Err())
 		require.NoError(t, scriptcase.Announced(ctx, c, k))
 		call := lab.Must(gen.RPCDecide(ctx, c, p))
-		found := lab.Must(gen.RPCFind(ctx, c, gen.RPCFindParams{Nodes: p.Nodes, Methods: "{" + k + "}:methods", Method: "x",
+		found := lab.Must(gen.RPCFind(ctx, c, gen.RPCFindParams{Nodes: p.Nodes, Methods: "{" + k + "}:methods",
+			Method: "x",
 			Caller: "me", Outbox: k, Shard: true}))
-		cast := lab.Must(gen.RPCCast(ctx, c, gen.RPCCastParams{Nodes: p.Nodes, Methods: "{" + k + "}:methods", Method: "x",
-			Frame: []byte("f"), Outbox: k, Timeout: time.Minute, Shard: true}))
+		cast := lab.Must(gen.RPCCast(ctx, c, gen.RPCCastParams{Nodes: p.Nodes, Methods: "{" + k + "}:methods",
+			Method: "x",
+			Frame:  []byte("f"), Outbox: k, Timeout: time.Minute, Shard: true}))
 		require.NoError(t, scriptcase.Orphaned(ctx, c, k))
 		again := p
 		again.Again = true
@@ -158,7 +160,8 @@ func TestNoticesOfAClusterAreSharded(t *testing.T) {
 			return err
 		},
 		k + k: func() error {
-			_, err := gen.RPCChunk(ctx, c, gen.RPCChunkParams{Record: record, Chunks: chunks, Node: "n", Attempt: 1, Seq: 1,
+			_, err := gen.RPCChunk(ctx, c, gen.RPCChunkParams{Record: record, Chunks: chunks, Node: "n",
+				Attempt: 1, Seq: 1,
 				Frame: []byte("m"), Outbox: k, Keep: time.Minute, Shard: true})
 			return err
 		},
@@ -179,8 +182,8 @@ func TestNoticesOfAClusterAreSharded(t *testing.T) {
 	}
 }
 
-// An idle node costs the server the same with any number of methods: about ten commands for a heartbeat, and now and then
-// the keys of methods are renewed. A process that only calls announces its new link to nobody.
+// An idle node costs the server the same with any number of methods: about ten commands for a heartbeat, and now and
+// then the keys of methods are renewed. A process that only calls announces its new link to nobody.
 func TestIdleNodesCostNothingPerMethod(t *testing.T) {
 	t.Parallel()
 	lab.Unmarked(t)

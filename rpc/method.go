@@ -62,8 +62,8 @@ type ServeOptions struct {
 //
 // The handler's context ends at the caller's deadline, when the caller gives up, and when Run's context and the grace
 // have ended. An error, or a panic, goes to the caller as a *RemoteError; the text and the stack of a panic stay here
-// and go to Options.OnError as a *PanicError. An error of a handler whose context has ended is no outcome: the call goes
-// to another node where it may run twice, and is ErrNodeLost otherwise.
+// and go to Options.OnError as a *PanicError. An error of a handler whose context has ended is no outcome: the call
+// goes to another node where it may run twice, and is ErrNodeLost otherwise.
 func (m Method[Req, Res]) Serve(b *Bus, h func(context.Context, Req) (Res, error)) error {
 	return m.ServeWith(b, h, nil)
 }
@@ -76,7 +76,8 @@ func (m Method[Req, Res]) ServeWith(b *Bus, h func(context.Context, Req) (Res, e
 	codec := m.codecOf(b)
 	return b.serve(m.name, opts, func(ctx context.Context, w *work) ([]byte, error) {
 		if w.Flags&wire.FlagStream != 0 {
-			return nil, &RemoteError{Code: CodeBadRequest, Message: "the result comes in one piece; call it as a Method"}
+			return nil, &RemoteError{Code: CodeBadRequest,
+				Message: "the result comes in one piece; call it as a Method"}
 		}
 		in, err := decodeAs[Req](codec, w.Body)
 		if err != nil {
@@ -112,8 +113,8 @@ type CallOptions struct {
 	// node serves the method any more; ErrNoResponders comes a round trip later for that. The handler has
 	// Options.Timeout, or the time of the first caller where that is longer, and continues when its callers give up.
 	// ErrNodeLost is kept too, except for an Idempotent method, which runs again. The end of the handler's time is
-	// kept. A refusal is not: ErrOverloaded and ErrNoResponders are for one call. A call with another request fails with
-	// ErrKeyReused: so does one whose codec encodes an equal request to other bytes, see Codec.
+	// kept. A refusal is not: ErrOverloaded and ErrNoResponders are for one call. A call with another request fails
+	// with ErrKeyReused: so does one whose codec encodes an equal request to other bytes, see Codec.
 	Key string
 	// Keep is how long the result of a call with a key is kept. Default an hour, at most 30 days. It is kept at least
 	// until its caller cannot send the request again: for 10 s, and until a second after the handler's time is over.

@@ -54,10 +54,12 @@ func TestBadInputOfCalls(t *testing.T) {
 		err  error
 		want error
 	}{
-		"a header name with NUL":   {call("", &rpc.CallOptions{Headers: map[string]string{"a\x00b": ""}}), lua.ErrBadName},
-		"an empty header name":     {call("", &rpc.CallOptions{Headers: map[string]string{"": ""}}), lua.ErrBadName},
-		"1000 headers":             {call("", &rpc.CallOptions{Headers: headers}), lua.ErrTooLarge},
-		"a header of 16 KiB":       {call("", &rpc.CallOptions{Headers: map[string]string{"a": huge[:16<<10]}}), lua.ErrTooLarge},
+		"a header name with NUL": {call("", &rpc.CallOptions{Headers: map[string]string{"a\x00b": ""}}),
+			lua.ErrBadName},
+		"an empty header name": {call("", &rpc.CallOptions{Headers: map[string]string{"": ""}}), lua.ErrBadName},
+		"1000 headers":         {call("", &rpc.CallOptions{Headers: headers}), lua.ErrTooLarge},
+		"a header of 16 KiB": {call("", &rpc.CallOptions{Headers: map[string]string{"a": huge[:16<<10]}}),
+			lua.ErrTooLarge},
 		"64 MiB":                   {tooLarge, lua.ErrTooLarge},
 		"a key with NUL":           {call("", &rpc.CallOptions{Key: "\x00"}), lua.ErrBadName},
 		"a connection of 1 MiB":    {call("", &rpc.CallOptions{Connection: huge[:1<<20]}), lua.ErrBadName},

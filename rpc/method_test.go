@@ -135,19 +135,22 @@ func TestHeadersAndInterceptors(t *testing.T) {
 		WrapCall: []func(context.Context, *rpc.Outgoing, next) error{outside("a"), outside("b")},
 	})
 	opts := &rpc.CallOptions{
-		Headers: map[string]string{"trace": "t"}, Wrap: []func(context.Context, *rpc.Outgoing, next) error{outside("c")},
+		Headers: map[string]string{"trace": "t"},
+		Wrap:    []func(context.Context, *rpc.Outgoing, next) error{outside("c")},
 	}
 	out, who, err := lab.Echo.Ask(ctx, caller, "x", opts)
 	require.NoError(t, err)
 	require.Equal(t, "x", out)
 	require.Equal(t, rpc.Answered{Node: node.Node(), Headers: map[string]string{"took": "1s"}}, who)
-	require.Equal(t, []string{"a", "b", "c", "in1 echo tabc", "in2 echo tabc", "handler tabc", "c 1s", "b 1s", "a 1s"}, order)
+	require.Equal(t, []string{"a", "b", "c", "in1 echo tabc", "in2 echo tabc", "handler tabc", "c 1s", "b 1s", "a 1s"},
+		order)
 	require.Equal(t, map[string]string{"trace": "t"}, opts.Headers, "the caller's own are not changed")
 
 	var remote *rpc.RemoteError
 	_, err = lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Headers: map[string]string{"deny": "1"}})
 	require.ErrorAs(t, err, &remote)
-	require.Equal(t, rpc.RemoteError{Code: "denied", Message: "no", Details: `{"by":"wrap"}`, Node: node.Node()}, *remote)
+	require.Equal(t, rpc.RemoteError{Code: "denied", Message: "no", Details: `{"by":"wrap"}`, Node: node.Node()},
+		*remote)
 	_, err = lab.Echo.Call(ctx, caller, "many")
 	require.ErrorAs(t, err, &remote)
 	require.Equal(t, rpc.CodeInternal, remote.Code, "too many headers of an answer are an error, and no time-out")
@@ -162,7 +165,8 @@ func TestHeadersAndInterceptors(t *testing.T) {
 		_, err = lab.Echo.CallWith(ctx, node, "x", &rpc.CallOptions{Headers: headers})
 		require.ErrorIs(t, err, want)
 	}
-	_, err = lab.Echo.CallWith(ctx, node, "x", &rpc.CallOptions{Headers: map[string]string{"k": strings.Repeat("x", 20_000)}})
+	_, err = lab.Echo.CallWith(ctx, node, "x",
+		&rpc.CallOptions{Headers: map[string]string{"k": strings.Repeat("x", 20_000)}})
 	require.ErrorIs(t, err, lua.ErrTooLarge)
 }
 

@@ -124,7 +124,8 @@ func TestACastReachesOneNodeOrAll(t *testing.T) {
 	t.Parallel()
 	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	require.NoError(t, scriptcase.Announced(ctx, c, k))
-	cast := gen.RPCCastParams{Nodes: "{" + k + "}:nodes", Methods: "{" + k + "}:methods", Method: "x", Frame: []byte("f"),
+	cast := gen.RPCCastParams{Nodes: "{" + k + "}:nodes", Methods: "{" + k + "}:methods", Method: "x",
+		Frame:  []byte("f"),
 		Outbox: k, Timeout: time.Minute}
 	require.NoError(t, c.ZAdd(ctx, cast.Nodes, redis.Z{Score: lab.Future, Member: "o"}).Err())
 	require.NoError(t, c.ZAdd(ctx, cast.Methods, redis.Z{Member: "x\x00o"}).Err())

@@ -126,8 +126,9 @@ func TestRPCScriptsThatKeepLists(t *testing.T) {
 		redis.Z{Score: lab.Past, Member: "dead"}).Err())
 	require.NoError(t, c.ZAdd(ctx, methods, redis.Z{Member: "x\x00dead"}, redis.Z{Member: "y\x00dead"}).Err())
 	require.NoError(t, c.HSet(ctx, serves, "dead\x000", "x", "dead\x001", "y").Err())
-	join := gen.RPCJoinParams{Nodes: nodes, About: about, Methods: methods, Serves: serves, Node: "n", Lease: time.Minute,
-		Load: 500, Stay: time.Hour, Text: "{}", Outbox: k, Notice: []byte("P"), Names: []string{"x", "z"}}
+	join := gen.RPCJoinParams{Nodes: nodes, About: about, Methods: methods, Serves: serves, Node: "n",
+		Lease: time.Minute,
+		Load:  500, Stay: time.Hour, Text: "{}", Outbox: k, Notice: []byte("P"), Names: []string{"x", "z"}}
 	require.False(t, lab.Must(gen.RPCJoin(ctx, c, join)).Fresh)
 	require.Equal(t, []string{"n", "unreachable"}, c.ZRange(ctx, nodes, 0, -1).Val())
 	_, load := math.Modf(c.ZScore(ctx, nodes, "n").Val())

@@ -26,7 +26,8 @@ type Options struct {
 	// Default 64. ServeOptions bound single methods.
 	Concurrency int
 	// Grace is how long handlers may continue after Run's context ends. The node takes no new calls in that time and
-	// answers those that it has. Before that, a slow server has as long, and at least 1 s, to withdraw the node. Default
+	// answers those that it has. Before that, a slow server has as long, and at least 1 s, to withdraw the node.
+	// Default
 	// 5 s; below 0, the contexts of the handlers end immediately.
 	Grace time.Duration
 	// Codec encodes requests and results. All processes of a bus use the same, but for methods with a codec of their
@@ -43,8 +44,9 @@ type Options struct {
 	// Keys, if set, sign each frame with HMAC-SHA256. The first one signs, each of them is accepted, so that keys can
 	// be changed while nodes run. All processes of a bus need a common key. A key has at least 32 bytes.
 	Keys [][]byte
-	// OnError, if set, receives the errors of background work. The bus continues after each. An outage of its connection
-	// is reported when it begins, then each 10 s. OnError is called from several goroutines and must not block.
+	// OnError, if set, receives the errors of background work. The bus continues after each. An outage of its
+	// connection is reported when it begins, then each 10 s. OnError is called from several goroutines and must not
+	// block.
 	OnError func(err error)
 }
 
@@ -81,7 +83,8 @@ const minKey = 32
 func (o *Options) check() error {
 	for i, key := range o.Keys {
 		if len(key) < minKey {
-			return fmt.Errorf("luatomic: key %d has %d bytes, at least %d; make one with crypto/rand", i, len(key), minKey)
+			return fmt.Errorf("luatomic: key %d has %d bytes, at least %d; make one with crypto/rand", i,
+				len(key), minKey)
 		}
 	}
 	return nil

@@ -17,13 +17,13 @@ import (
 	"github.com/luatomic/luatomic/rpc"
 )
 
-// onTime is how much later than a timer of this process an outcome may come that needs no network: milliseconds where the
-// machine has time for it, and less than half of what a fault takes.
+// onTime is how much later than a timer of this process an outcome may come that needs no network: milliseconds where
+// the machine has time for it, and less than half of what a fault takes.
 const onTime = 2 * time.Second
 
-// The server hangs. Each call ends with its context, with go-redis' defaults, under which a read takes five seconds: not
-// later than goroutines that wait for nothing but these contexts. A busy machine may hold up one round of calls; a call
-// that waits for its read is five seconds late in each.
+// The server hangs. Each call ends with its context, with go-redis' defaults, under which a read takes five seconds:
+// not later than goroutines that wait for nothing but these contexts. A busy machine may hold up one round of calls; a
+// call that waits for its read is five seconds late in each.
 func TestDeadlineHoldsWhileTheServerHangs(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)

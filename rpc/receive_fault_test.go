@@ -104,9 +104,9 @@ func laterClient(t *testing.T) *redis.Client {
 	return c
 }
 
-// A rolling upgrade: nodes of version 3, which read version 2, too, take the place of nodes of version 2 while callers of
-// both make calls. No call of version 2 fails at any time, and none of version 3 from the first node on that reads it;
-// before, it says what the nodes read.
+// A rolling upgrade: nodes of version 3, which read version 2, too, take the place of nodes of version 2 while callers
+// of both make calls. No call of version 2 fails at any time, and none of version 3 from the first node on that reads
+// it; before, it says what the nodes read.
 func TestRollingUpgradeOfTwoVersions(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)

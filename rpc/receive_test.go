@@ -32,7 +32,8 @@ func TestRPCPoisonDoesNotReachHandlers(t *testing.T) {
 		return s, nil
 	})
 	channel := "rpc:{" + name + "}:n:" + b.Node()
-	for _, poison := range []string{"", "x", "Q", "R\x02", "E\x02\xff", "1 5000\n", "1 5000 2\nQ\x02", "1 5000 9\nQ\x02",
+	for _, poison := range []string{"", "x", "Q", "R\x02", "E\x02\xff", "1 5000\n", "1 5000 2\nQ\x02",
+		"1 5000 9\nQ\x02",
 		"0 1 6\nQ\x02\x00\x00\x00\x00", "-1 5 1\nQ", "1 99999999999999999999 1\nQ", "1 5000 4\nQ\x03\x01a",
 		"L\x02", "L\x02\x05a", "X\x02", "K\x02\x01a\x01b", "U\x02\x00", "D", "N\x02\x03abc", "r\x02\x01a\x01b\x00",
 		"C\x02\x01a\x01\x00", strings.Repeat("9", 100),
@@ -266,7 +267,8 @@ func TestRequestsThatANodeDoesNotReadAreAnswered(t *testing.T) {
 		{"Q\x02\x01%d\x04echo\x00\x00\x09\x02", rpc.CodeBadRequest, "d"},
 	} {
 		p := gen.RPCDecideParams{
-			Nodes: "rpc:{" + name + "}:nodes", Record: fmt.Sprintf("rpc:{%s}:r:%d", name, i), Node: node.Node(), Caller: "me",
+			Nodes: "rpc:{" + name + "}:nodes", Record: fmt.Sprintf("rpc:{%s}:r:%d", name, i), Node: node.Node(),
+			Caller: "me",
 			Outbox: "rpc:{" + name + "}:n:", Frame: fmt.Appendf(nil, test.frame, i), Left: time.Minute,
 			Ends: scriptcase.FutureMilli, Keep: time.Minute,
 		}

@@ -31,10 +31,12 @@ func TestARecordOfAnotherVersionIsRefused(t *testing.T) {
 		require.NoError(t, c.Set(ctx, record, other, time.Hour).Err())
 		_, err := lab.Echo.CallWith(ctx, b, "x", &rpc.CallOptions{Key: "order"})
 		refuses(err)
-		reply := gen.RPCReplyParams{Record: record, Node: b.Node(), Attempt: 1, State: "d", Outbox: name, Keep: time.Hour}
+		reply := gen.RPCReplyParams{Record: record, Node: b.Node(), Attempt: 1, State: "d", Outbox: name,
+			Keep: time.Hour}
 		require.Contains(t, []gen.RPCReplyResult{gen.RPCReplyResultStale, gen.RPCReplyResultDuplicate},
 			lab.Must(gen.RPCReply(ctx, c, reply)))
-		chunk := gen.RPCChunkParams{Record: record, Chunks: "rpc:{" + name + "}:s:1", Node: b.Node(), Attempt: 1, Seq: 1,
+		chunk := gen.RPCChunkParams{Record: record, Chunks: "rpc:{" + name + "}:s:1", Node: b.Node(),
+			Attempt: 1, Seq: 1,
 			Outbox: name, Keep: time.Hour}
 		require.Equal(t, gen.RPCChunkResultStale, lab.Must(gen.RPCChunk(ctx, c, chunk)))
 		_, err = gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: record, Outbox: name, Mark: time.Hour})

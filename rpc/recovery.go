@@ -133,8 +133,9 @@ func (b *Bus) recorded(id, node string, row gen.RPCCollectRow) {
 	switch row.State {
 	case gen.RPCCollectStateDone, gen.RPCCollectStateRefused, gen.RPCCollectStateLost:
 		if err := b.ended(id, row.Node, row.Frame); err != nil {
-			b.pending.deliver(id, outcome{err: fmt.Errorf("luatomic: call %q: the reply that is stored cannot be read: %w",
-				b.pending.methodOf(id), err)})
+			b.pending.deliver(id,
+				outcome{err: fmt.Errorf("luatomic: call %q: the reply that is stored cannot be read: %w",
+					b.pending.methodOf(id), err)})
 		}
 	case gen.RPCCollectStatePending:
 		if node != "" {

@@ -119,14 +119,15 @@ func follower(t *testing.T, cluster *luatomictest.Cluster, node int) *luatomicte
 				return false
 			}
 		}
-		return strings.Contains(lab.Must(replica.Client().Info(ctx, "replication").Result()), "master_link_status:up") &&
+		return strings.Contains(lab.Must(replica.Client().Info(ctx, "replication").Result()),
+			"master_link_status:up") &&
 			strings.Contains(lab.Must(replica.Client().ClusterInfo(ctx).Result()), "cluster_state:ok")
 	})
 	return replica
 }
 
-// The server that owns the slot hands over to its replica, and the links of all processes follow it, also on clients that
-// may read from replicas: the old master is one then. TestNothingIsReadFromAReplica holds what they read.
+// The server that owns the slot hands over to its replica, and the links of all processes follow it, also on clients
+// that may read from replicas: the old master is one then. TestNothingIsReadFromAReplica holds what they read.
 func TestRPCWhileAClusterFailsOver(t *testing.T) {
 	t.Parallel()
 	ctx, cluster := t.Context(), luatomictest.StartCluster(t)

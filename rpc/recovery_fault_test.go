@@ -333,11 +333,12 @@ func TestRPCDeadNodeWithoutMemory(t *testing.T) {
 	defer behind.Close()
 	twice := rpc.NewMethod[string, string]("twice").Idempotent()
 	entered := make(chan struct{}, 2)
-	lab.Serving(t, twice, behind, "bus", &rpc.Options{Lease: nodeLease}, func(ctx context.Context, _ string) (string, error) {
-		entered <- struct{}{}
-		<-ctx.Done()
-		return "", ctx.Err()
-	})
+	lab.Serving(t, twice, behind, "bus", &rpc.Options{Lease: nodeLease},
+		func(ctx context.Context, _ string) (string, error) {
+			entered <- struct{}{}
+			<-ctx.Done()
+			return "", ctx.Err()
+		})
 	c, own, decided := server.Client(), server.Client(), make(chan struct{}, 100)
 	lua.Direct(own) // the hook sees no shared round trip
 	caller := lab.OpenBus(t, own, "bus", &rpc.Options{Lease: nodeLease, Timeout: time.Minute})

@@ -55,8 +55,10 @@ func TestDrillProcess(t *testing.T) {
 	}
 	opts := lab.Must(redis.ParseURL(os.Getenv(drillEnvURL)))
 	c := redis.NewClient(opts)
-	log := lab.Must(os.OpenFile(filepath.Join(os.Getenv(drillEnvLog), node), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))
-	b := lab.Must(rpc.NewBus(c, drillBus, &rpc.Options{Node: node, Lease: drillLease, Concurrency: 32, Grace: time.Second}))
+	log := lab.Must(os.OpenFile(filepath.Join(os.Getenv(drillEnvLog), node), os.O_CREATE|os.O_APPEND|os.O_WRONLY,
+		0o600))
+	b := lab.Must(rpc.NewBus(c, drillBus, &rpc.Options{Node: node, Lease: drillLease, Concurrency: 32,
+		Grace: time.Second}))
 	for name, m := range drillMethods {
 		require.NoError(t, m.Serve(b, func(ctx context.Context, n int64) (int64, error) {
 			info, _ := rpc.CallFrom(ctx)
@@ -128,9 +130,10 @@ func TestDrillCheckerFindsEachViolation(t *testing.T) {
 	runs := []drillRun{{"once", 1, 1}, {"again", 4, 1}, {"again", 4, 2}}
 	require.Empty(t, violations(calls, runs))
 	for what, v := range map[string][]string{
-		"a second execution":     violations(calls, append(runs[:3:3], drillRun{"once", 1, 2})),
-		"the same attempt":       violations(calls, append(runs[:3:3], drillRun{"again", 4, 2})),
-		"a key that runs twice":  violations(calls, append(runs[:3:3], drillRun{"keyed", 3, 1}, drillRun{"keyed", 3, 2})),
+		"a second execution": violations(calls, append(runs[:3:3], drillRun{"once", 1, 2})),
+		"the same attempt":   violations(calls, append(runs[:3:3], drillRun{"again", 4, 2})),
+		"a key that runs twice": violations(calls,
+			append(runs[:3:3], drillRun{"keyed", 3, 1}, drillRun{"keyed", 3, 2})),
 		"a refused call":         violations(calls, append(runs[:3:3], drillRun{"once", 2, 1})),
 		"a result of nothing":    violations(calls, runs[1:]),
 		"an end that none knows": violations(append(calls[:4:4], drillCall{"once", 5, "EOF"}), runs),
@@ -149,7 +152,8 @@ func endOf(out, want int64, err error) string {
 		return fmt.Sprintf("the result %d, not %d", out, want)
 	case errors.Is(err, rpc.ErrNoResponders), errors.Is(err, rpc.ErrOverloaded), errors.Is(err, lua.ErrNotExecuted):
 		return "not run"
-	case errors.Is(err, rpc.ErrNodeLost), errors.Is(err, context.DeadlineExceeded), errors.Is(err, lua.ErrOutcomeUnknown),
+	case errors.Is(err, rpc.ErrNodeLost), errors.Is(err, context.DeadlineExceeded), errors.Is(err,
+		lua.ErrOutcomeUnknown),
 		errors.As(err, &remote) && remote.Code == rpc.CodeDeadline:
 		return "maybe"
 	}
@@ -239,7 +243,8 @@ func (f *drillField) fault(rnd *rand.Rand) {
 			f.startNode(i)
 		},
 	}
-	names := []string{"cut", "linger", "linger", "linger", "kill links", "kill all", "flush", "hole", "hang", "stop", "kill"}
+	names := []string{"cut", "linger", "linger", "linger", "kill links", "kill all", "flush", "hole", "hang",
+		"stop", "kill"}
 	name := names[rnd.IntN(len(names))]
 	f.faults[name]++
 	all[name]()
@@ -323,8 +328,8 @@ func (f *drillField) runs() (runs []drillRun) {
 }
 
 // Nodes in processes of their own and callers make calls while connections are cut, swallow all, or deliver a request
-// long after its caller gave the connection up, nodes are killed and stopped, the server hangs, kills clients and forgets
-// its scripts. Each execution is in a log: nothing ran beyond its contract, and each call ended as it may.
+// long after its caller gave the connection up, nodes are killed and stopped, the server hangs, kills clients and
+// forgets its scripts. Each execution is in a log: nothing ran beyond its contract, and each call ended as it may.
 //
 // A million calls in the drill.
 func TestRPCDrill(t *testing.T) {

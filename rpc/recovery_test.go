@@ -26,7 +26,8 @@ func TestRPCScriptsThatDecide(t *testing.T) {
 	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	record := "{" + k + "}:r:1"
 	reply := func(node string, attempt int64, state string) gen.RPCReplyResult {
-		return lab.Must(gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: record, Node: node, Attempt: attempt, State: state,
+		return lab.Must(gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: record, Node: node, Attempt: attempt,
+			State: state,
 			Frame: []byte("r"), Outbox: k, Keep: time.Minute}))
 	}
 	for _, lost := range []string{"l1 old\n\n", "p2 n\n\tk\nf"} {
@@ -145,10 +146,11 @@ func TestRPCLargeRepliesUnderAnOutputLimit(t *testing.T) {
 	t.Parallel()
 	c := luatomictest.StartServer(t).Client()
 	require.NoError(t, c.ConfigSet(t.Context(), "client-output-buffer-limit", "pubsub 1mb 256kb 1").Err())
-	lab.Serving(t, lab.Echo, c, "b", &rpc.Options{Concurrency: 500, Lease: time.Minute}, func(context.Context, string) (string,
-		error) {
-		return strings.Repeat("x", 100_000), nil
-	})
+	lab.Serving(t, lab.Echo, c, "b", &rpc.Options{Concurrency: 500, Lease: time.Minute},
+		func(context.Context, string) (string,
+			error) {
+			return strings.Repeat("x", 100_000), nil
+		})
 	caller := lab.OpenBus(t, c, "b", &rpc.Options{Timeout: 2 * time.Minute})
 	var wg sync.WaitGroup
 	for range 200 {

@@ -107,12 +107,13 @@ func (b *Bus) start(ctx, linked context.Context, s *session) *sync.WaitGroup {
 	return &loops
 }
 
-// missedNamed is how long callers have to name what a broken subscription of this node has missed: a round trip of theirs.
+// missedNamed is how long callers have to name what a broken subscription of this node has missed: a round trip of
+// theirs.
 const missedNamed = 500 * time.Millisecond
 
-// drain waits for an echo of its own: what was sent to the node before has been received then. That of a heartbeat, which
-// has no text, may be ahead of the last requests. A slow server has the whole grace for it, because a request that
-// arrives after the node has closed is lost. Where the subscription was broken, callers name what it missed first.
+// drain waits for an echo of its own: what was sent to the node before has been received then. That of a heartbeat,
+// which has no text, may be ahead of the last requests. A slow server has the whole grace for it, because a request
+// that arrives after the node has closed is lost. Where the subscription was broken, callers name what it missed first.
 func (b *Bus) drain(ctx context.Context) {
 	ctx, cancel := outlasting(ctx, max(b.opts.Grace, 200*time.Millisecond))
 	defer cancel()

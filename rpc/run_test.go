@@ -19,7 +19,8 @@ import (
 
 func TestCallWithoutRunSaysSo(t *testing.T) {
 	t.Parallel()
-	b, err := rpc.NewBus(luatomictest.Client(t), luatomictest.Namespace(t), &rpc.Options{Timeout: 20 * time.Millisecond})
+	b, err := rpc.NewBus(luatomictest.Client(t), luatomictest.Namespace(t),
+		&rpc.Options{Timeout: 20 * time.Millisecond})
 	require.NoError(t, err)
 	_, err = lab.Echo.Call(t.Context(), b, "")
 	require.ErrorContains(t, err, "is its Run running?")

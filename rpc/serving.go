@@ -83,13 +83,15 @@ func (s *serving) handle(method string, opts ServeOptions, run handler) {
 // unserve withdraws a method. No heartbeat that still names it may follow.
 func (b *Bus) unserve(ctx context.Context, method string) error {
 	if !b.liveness.lock(ctx) {
-		return fmt.Errorf("luatomic: withdraw %q: it is still served; call Unserve again: %w", method, context.Cause(ctx))
+		return fmt.Errorf("luatomic: withdraw %q: it is still served; call Unserve again: %w", method,
+			context.Cause(ctx))
 	}
 	defer offer(b.liveness.heartbeat) // it gives the server this version of the methods, which Ready waits for
 	defer b.liveness.unlock()
 	b.serving.remove(method)
 	if err := b.unannounce(ctx, method); err != nil {
-		return fmt.Errorf("luatomic: withdraw %q: calls may still be sent here, where they are refused; the next heartbeat "+
+		return fmt.Errorf("luatomic: withdraw %q: calls may still be sent here, where they are refused; the next "+
+			"heartbeat "+
 			"withdraws it, or call Unserve again: %w", method, err)
 	}
 	return nil
@@ -273,7 +275,8 @@ func (s *serving) reserve(run *session, ids []string) (unknown []*work) {
 	for _, id := range ids {
 		if s.works[id] == nil {
 			s.works[id] = &work{
-				Request: &wire.Request{ID: id}, serving: s, parent: run.ctx, reserved: true, deadline: time.Now().Add(time.Hour),
+				Request: &wire.Request{ID: id}, serving: s, parent: run.ctx, reserved: true,
+				deadline: time.Now().Add(time.Hour),
 			}
 			unknown = append(unknown, s.works[id])
 		}

@@ -71,6 +71,7 @@ func (t *handlerCounts) returned(began time.Time, err error) {
 
 func (t *handlerCounts) read() MethodCounts {
 	return MethodCounts{
-		Running: t.running.Load(), Handled: t.handled.Load(), Failed: t.failed.Load(), Took: time.Duration(t.took.Load()),
+		Running: t.running.Load(), Handled: t.handled.Load(), Failed: t.failed.Load(),
+		Took: time.Duration(t.took.Load()),
 	}
 }

@@ -40,7 +40,8 @@ func (m StreamMethod[Req, Res]) Serve(
 	}
 	return b.serve(m.name, nil, func(ctx context.Context, w *work) ([]byte, error) {
 		if w.Flags&wire.FlagStream == 0 {
-			return nil, &RemoteError{Code: CodeBadRequest, Message: "the result comes in parts; call it as a StreamMethod"}
+			return nil, &RemoteError{Code: CodeBadRequest,
+				Message: "the result comes in parts; call it as a StreamMethod"}
 		}
 		in, err := decodeAs[Req](b.opts.Codec, w.Body)
 		if err != nil {

@@ -50,7 +50,8 @@ func TestAPanicInTheLoopEndsTheStream(t *testing.T) {
 	luatomictest.Eventually(t, 20*time.Second, "nobody waits", func() bool { return b.Waiting() == 0 })
 }
 
-// The server refuses for a while to remove what was read. The parts that it keeps are removed later: the stream goes on.
+// The server refuses for a while to remove what was read. The parts that it keeps are removed later: the stream goes
+// on.
 func TestAStreamGoesOnAfterReadPartsCouldNotBeRemoved(t *testing.T) {
 	t.Parallel()
 	const parts = 1000

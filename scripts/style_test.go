@@ -67,7 +67,8 @@ func TestLinesFitTheScreen(t *testing.T) {
 	const columns = 120
 	for _, f := range append(all(t), read(t, "part/*.lua", "../compat/*/internal/script/part/*.lua")...) {
 		for i, line := range f.lines {
-			require.LessOrEqual(t, len(line), columns, "%s:%d: a tag goes on on the next line, a statement, too", f.path, i+1)
+			require.LessOrEqual(t, len(line), columns, "%s:%d: a tag goes on on the next line, a statement, too",
+				f.path, i+1)
 		}
 	}
 }

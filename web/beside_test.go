@@ -71,7 +71,8 @@ func (s *site) push(q *queue.Queue, n int, like queue.Job) {
 // ids are those of the jobs of a state. Nobody else works then.
 func (s *site) ids(q *queue.Queue, state queue.State) (ids []string) {
 	s.t.Helper()
-	for at := 0; at < []int{s.stats(q).Ready, s.stats(q).Scheduled, s.stats(q).Leased, s.stats(q).Dead}[state]; at += 200 {
+	for at := 0; at < []int{s.stats(q).Ready, s.stats(q).Scheduled, s.stats(q).Leased,
+		s.stats(q).Dead}[state]; at += 200 {
 		jobs, err := q.Peek(s.t.Context(), state, at, 200)
 		require.NoError(s.t, err)
 		for _, j := range jobs {

@@ -81,7 +81,8 @@ func TestChangesAreMadeByTheWriteClient(t *testing.T) {
 	s := newSiteOn(t, server.Client(), web.Options{})
 	q := s.queue("mail")
 	s.bury(q, "x", queue.Job{ID: "a"})
-	require.NoError(t, server.Client().Do(t.Context(), "ACL", "SETUSER", "reader", "reset", "on", ">pw", "~*", "&*", "+@all",
+	require.NoError(t, server.Client().Do(t.Context(), "ACL", "SETUSER", "reader", "reset", "on", ">pw", "~*",
+		"&*", "+@all",
 		"-@write").Err())
 	reader := server.Client(func(o *redis.Options) { o.Username, o.Password = "reader", "pw" })
 	form := url.Values{"verb": {"requeue"}, "state": {"dead"}, "id": {"a"}}

@@ -175,21 +175,24 @@ func TestScheduledJobsAreMovedAndCancelled(t *testing.T) {
 		require.NoError(t, err)
 	}
 	var got changed
-	s.post("/jobs.json?name=mail", url.Values{"verb": {"reschedule"}, "state": {"scheduled"}, "id": {"j4"}, "in": {"10m"}}, &got)
+	s.post("/jobs.json?name=mail", url.Values{"verb": {"reschedule"}, "state": {"scheduled"}, "id": {"j4"},
+		"in": {"10m"}}, &got)
 	require.Equal(t, 1, got.Done)
 	first, err := q.Peek(t.Context(), queue.Scheduled, 0, 1)
 	require.NoError(t, err)
 	require.Equal(t, "j4", first[0].ID)
 	require.WithinDuration(t, s.stats(q).Now.Add(10*time.Minute), first[0].At, time.Minute)
 
-	s.post("/jobs.json?name=mail", url.Values{"all": {"reschedule"}, "state": {"scheduled"}, "in": {"48h"}, "confirm": {"5"}}, &got)
+	s.post("/jobs.json?name=mail", url.Values{"all": {"reschedule"}, "state": {"scheduled"}, "in": {"48h"},
+		"confirm": {"5"}}, &got)
 	require.Equal(t, 5, got.Done, "each once, though all move behind the others")
 	s.post("/jobs.json?name=mail", url.Values{"all": {"cancel"}, "state": {"scheduled"}, "confirm": {"5"}}, &got)
 	require.Equal(t, 5, got.Done)
 	require.Zero(t, s.stats(q).Scheduled)
 	_, err = q.Push(t.Context(), queue.Job{ID: "r"})
 	require.NoError(t, err)
-	s.post("/jobs.json?name=mail", url.Values{"verb": {"cancel"}, "state": {"ready"}, "id": {"r"}, "confirm": {"1"}}, &got)
+	s.post("/jobs.json?name=mail", url.Values{"verb": {"cancel"}, "state": {"ready"}, "id": {"r"}, "confirm": {"1"}},
+		&got)
 	require.Equal(t, 1, got.Done)
 }
 

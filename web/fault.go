@@ -32,7 +32,8 @@ func faultf(status int, cure, format string, args ...any) *fault {
 	return &fault{Status: status, What: fmt.Sprintf(format, args...), Cure: cure}
 }
 
-var errBusy = faultf(http.StatusServiceUnavailable, "Try again in a moment.", "%d requests wait for the server already.",
+var errBusy = faultf(http.StatusServiceUnavailable, "Try again in a moment.",
+	"%d requests wait for the server already.",
 	MaxAtOnce)
 
 // faultOf turns an error into what is shown. The texts of Redis and of the network stay here: they can name hosts, keys
@@ -126,7 +127,8 @@ func repliedWith(codes ...string) func(error) bool {
 // refused reports a reply of the server's access rules.
 func refused(err error) bool {
 	text := replyOf(err)
-	return strings.Contains(text, "NOPERM") || strings.Contains(text, "NOAUTH") || strings.Contains(text, "WRONGPASS") ||
+	return strings.Contains(text, "NOPERM") || strings.Contains(text, "NOAUTH") ||
+		strings.Contains(text, "WRONGPASS") ||
 		strings.Contains(text, "ACL failure") || strings.Contains(text, "The user executing the script can't")
 }
 

@@ -32,16 +32,21 @@ func TestFaultsAreToldByTheirKind(t *testing.T) {
 			&lua.Error{Outcome: lua.ErrNotExecuted, Err: context.DeadlineExceeded, Detail: "READONLY You can't write."},
 		},
 		"The Redis user of this page may not do that.": {
-			reply("NOPERM this user has no permissions"), reply("NOAUTH Authentication required."), reply("WRONGPASS invalid"),
-			reply("ERR ACL failure in script: User may not"), reply("ERR The user executing the script can't run this command"),
+			reply("NOPERM this user has no permissions"), reply("NOAUTH Authentication required."),
+			reply("WRONGPASS invalid"),
+			reply("ERR ACL failure in script: User may not"),
+			reply("ERR The user executing the script can't run this command"),
 		},
 		"The server does not answer.": {context.DeadlineExceeded, context.Canceled},
 		"The server cannot be reached.": {
-			dial, &lua.Error{Outcome: lua.ErrOutcomeUnknown, Err: dial}, io.EOF, io.ErrUnexpectedEOF, redis.ErrPoolTimeout,
-			redis.ErrPoolExhausted, reply("LOADING Redis is loading"), reply("MASTERDOWN Link"), reply("CLUSTERDOWN Hash slot"),
+			dial, &lua.Error{Outcome: lua.ErrOutcomeUnknown, Err: dial}, io.EOF, io.ErrUnexpectedEOF,
+			redis.ErrPoolTimeout,
+			redis.ErrPoolExhausted, reply("LOADING Redis is loading"), reply("MASTERDOWN Link"),
+			reply("CLUSTERDOWN Hash slot"),
 		},
 		"The server refused the request.": {
-			reply("ERR queue dial EOF pool LOADING READONLY OOM"), errors.New("job \"LOADING NOPERM carpool EOF dial 1\""),
+			reply("ERR queue dial EOF pool LOADING READONLY OOM"),
+			errors.New("job \"LOADING NOPERM carpool EOF dial 1\""),
 		},
 	} {
 		for _, err := range errs {

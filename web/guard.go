@@ -39,7 +39,8 @@ func (h *handler) roleOf(r *http.Request) (Role, error) {
 		role &= Viewer | Bodies
 	}
 	if !role.Has(View) {
-		return Nobody, faultf(http.StatusForbidden, "Ask the operator of this page for the right.", "You may not see this page.")
+		return Nobody, faultf(http.StatusForbidden, "Ask the operator of this page for the right.",
+			"You may not see this page.")
 	}
 	return role, nil
 }
@@ -102,10 +103,12 @@ func (h *handler) checkMethod(r *http.Request, changes bool) error {
 	case !changes && r.Method != http.MethodGet && r.Method != http.MethodHead:
 		return faultf(http.StatusMethodNotAllowed, "Use GET.", "This address only shows something.")
 	case changes && r.Method != http.MethodPost:
-		return faultf(http.StatusMethodNotAllowed, "Use the form of the page, or POST.", "This address changes something.")
+		return faultf(http.StatusMethodNotAllowed, "Use the form of the page, or POST.",
+			"This address changes something.")
 	}
 	if err := h.origin.Check(r); err != nil {
-		return faultf(http.StatusForbidden, "Send the form from this page itself.", "The request comes from another site.")
+		return faultf(http.StatusForbidden, "Send the form from this page itself.",
+			"The request comes from another site.")
 	}
 	return nil
 }

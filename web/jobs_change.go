@@ -144,7 +144,8 @@ func changeOf(q *request, of *queue.Queue, st queue.Stats) (*change, error) {
 func (c *change) readNumbers(q *request) (err error) {
 	if text := q.get("confirm"); text != "" {
 		if c.confirmed, err = strconv.Atoi(text); err != nil || c.confirmed < 0 {
-			return faultf(http.StatusBadRequest, "Go back and begin again.", "%q is no number of jobs.", shown(40, text))
+			return faultf(http.StatusBadRequest, "Go back and begin again.", "%q is no number of jobs.",
+				shown(40, text))
 		}
 	}
 	if c.Verb == "reschedule" && c.In != "" {

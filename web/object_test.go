@@ -154,7 +154,8 @@ func TestAnActionTellsTheQueuesOfOneNameApart(t *testing.T) {
 		OnAction: func(_ *http.Request, a web.Action) { log = append(log, a) }})
 	for _, step := range [][2]string{
 		{"/jobs?name=mine", "queue mine"}, {"/jobs?name=mine&tag=blue", "queue mine {blue}"},
-		{"/queue/settings?name=mine&tag=blue", "queue mine {blue}"}, {"/locks/release?name=mine&kind=lock", "lock mine"},
+		{"/queue/settings?name=mine&tag=blue", "queue mine {blue}"},
+		{"/locks/release?name=mine&kind=lock", "lock mine"},
 	} {
 		path, _, _ := strings.Cut(step[0], "?")
 		require.Equal(t, http.StatusOK, s.do(http.MethodPost, step[0], s.forms()[path]).code, step[0])

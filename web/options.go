@@ -77,8 +77,8 @@ type Options struct {
 
 // Action is a change that a request has made, or failed to make.
 type Action struct {
-	// Verb is what was done, such as "requeue", and Target to what: "queue mail", "lock nightly"; "queue mail {blue}" is
-	// the queue of the tag blue.
+	// Verb is what was done, such as "requeue", and Target to what: "queue mail", "lock nightly"; "queue mail {blue}"
+	// is the queue of the tag blue.
 	Verb, Target string
 	// IDs are the first hundred jobs, Done how many things were changed.
 	IDs  []string

@@ -22,7 +22,8 @@ type queueRow struct {
 	Paused    bool   `json:"paused"`
 	Limit     int    `json:"limit,omitempty"`
 	DeadBytes int    `json:"dead_bytes"`
-	// Rate is how many jobs are processed per second, by what this handler has seen; below 0 while it has seen too little.
+	// Rate is how many jobs are processed per second, by what this handler has seen; below 0 while it has seen too
+	// little.
 	Rate speed `json:"per_second"`
 	// Days are the last days, the latest first.
 	Days []dayRow `json:"days"`

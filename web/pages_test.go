@@ -206,10 +206,11 @@ func TestRunningShowsWhoHoldsWhat(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = q.Consume(ctx, &queue.ConsumeOptions{Grace: time.Millisecond}, func(ctx context.Context, _ *queue.Delivery) error {
-			<-ctx.Done()
-			return ctx.Err()
-		})
+		_, _ = q.Consume(ctx, &queue.ConsumeOptions{Grace: time.Millisecond},
+			func(ctx context.Context, _ *queue.Delivery) error {
+				<-ctx.Done()
+				return ctx.Err()
+			})
 	}()
 	var page string
 	luatomictest.Eventually(t, 10*time.Second, "the consumer reports its job", func() bool {
@@ -355,10 +356,12 @@ func TestSidekiqIsShownWhereItIs(t *testing.T) {
 	require.NoError(t, err)
 	_, err = ruby.Push(t.Context(), sidekiq.Job{Class: "MailJob", Queue: "mailers", JID: "now"})
 	require.NoError(t, err)
-	payload := `{"class":"MailJob<b>","queue":"mailers","args":["secret"],"jid":"j1","retry_count":3,"error_message":"boom"}`
+	payload :=
+		`{"class":"MailJob<b>","queue":"mailers","args":["secret"],"jid":"j1","retry_count":3,"error_message":"boom"}`
 	for i := range 60 {
 		require.NoError(t, s.client.ZAdd(t.Context(), space+":retry",
-			redis.Z{Score: float64(1900000000 + i), Member: strings.Replace(payload, "j1", fmt.Sprint("j", i), 1)}).Err())
+			redis.Z{Score: float64(1900000000 + i), Member: strings.Replace(payload, "j1", fmt.Sprint("j", i), 1)}).
+			Err())
 	}
 	require.Contains(t, s.ok("/"), `href="/sidekiq"`)
 	page := s.ok("/sidekiq")

@@ -41,7 +41,8 @@ func (h *handler) changeQueue(ctx context.Context, q *request) (answer, error) {
 		}
 		err = of.SetLimit(ctx, n)
 	default:
-		return answer{}, faultf(http.StatusBadRequest, "It is pause, resume or limit.", "%q is no setting.", shown(40, verb))
+		return answer{}, faultf(http.StatusBadRequest, "It is pause, resume or limit.", "%q is no setting.",
+			shown(40, verb))
 	}
 	h.report(q, Action{Verb: verb, Target: targetOf(of), Done: 1, Err: err})
 	if err != nil {
@@ -51,5 +52,6 @@ func (h *handler) changeQueue(ctx context.Context, q *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{page: "settings", title: of.Name(), data: settings{verb, of.Name(), of.Tag(), st.Paused, st.Limit}}, nil
+	return answer{page: "settings", title: of.Name(), data: settings{verb, of.Name(), of.Tag(), st.Paused, st.Limit}},
+		nil
 }

@@ -55,7 +55,8 @@ func (h *handler) known(ctx context.Context, q *queue.Queue) (queue.Stats, error
 	}
 	listed, err := q.Listed(ctx)
 	if err == nil && !listed {
-		err = faultf(http.StatusNotFound, "The overview lists the queues; a queue of a tag is another one than without.",
+		err = faultf(http.StatusNotFound,
+			"The overview lists the queues; a queue of a tag is another one than without.",
 			"There is no queue %q.", shown(128, q.Name()))
 	}
 	return st, err
@@ -67,7 +68,8 @@ func stateOf(name string, st queue.Stats) (queue.State, error) {
 	case at >= 0:
 		return states[at], nil
 	case name != "":
-		return 0, faultf(http.StatusBadRequest, "It is ready, scheduled, leased or dead.", "No job is %q.", shown(40, name))
+		return 0, faultf(http.StatusBadRequest, "It is ready, scheduled, leased or dead.", "No job is %q.",
+			shown(40, name))
 	case st.Dead > 0:
 		return queue.Dead, nil
 	}

@@ -150,7 +150,9 @@ func TestPageIsForItsOwnMachine(t *testing.T) {
 	for _, host := range []string{"localhost:8080", "[::1]:8080", "127.0.0.1"} {
 		require.Equal(t, http.StatusOK, s.get("/", func(r *http.Request) { r.Host = host }).code, host)
 	}
-	named := newSite(t, web.Options{Hosts: []string{"ops.example"}, Authorize: func(*http.Request) web.Role { return web.Viewer }})
+	named := newSite(t, web.Options{Hosts: []string{"ops.example"}, Authorize: func(*http.Request) web.Role {
+		return web.Viewer
+	}})
 	require.Equal(t, http.StatusForbidden, named.get("/").code)
 	require.Equal(t, http.StatusOK, named.get("/", func(r *http.Request) {
 		r.Host, r.RemoteAddr = "ops.example:443", "192.0.2.7:4711"
@@ -266,8 +268,10 @@ func TestBadInputIsNamed(t *testing.T) {
 	}
 	big := s.do(http.MethodPost, "/jobs?name=mail", url.Values{"text": {strings.Repeat("x", 2<<20)}})
 	require.Equal(t, http.StatusBadRequest, big.code)
-	require.Equal(t, http.StatusBadRequest, s.do(http.MethodPost, "/queue/settings?name=mail", url.Values{"verb": {"limit"}, "limit": {"-1"}}).code)
-	require.Equal(t, http.StatusBadRequest, s.do(http.MethodPost, "/locks/release?kind=lock&name=x", url.Values{"fence": {"0"}}).code)
+	require.Equal(t, http.StatusBadRequest, s.do(http.MethodPost, "/queue/settings?name=mail",
+		url.Values{"verb": {"limit"}, "limit": {"-1"}}).code)
+	require.Equal(t, http.StatusBadRequest, s.do(http.MethodPost, "/locks/release?kind=lock&name=x",
+		url.Values{"fence": {"0"}}).code)
 }
 
 // Texts of others are shown and do nothing: ids, reasons, headers, notes.
@@ -275,9 +279,11 @@ func TestTextsOfOthersAreQuoted(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, web.Options{Write: true})
 	evil := `"><script>alert(1)</script>` + "\u202egnp\u009b31m"
-	s.bury(s.queue("mail"), "reason "+evil, queue.Job{ID: `"><script>alert(2)</script>`, Kind: "kind" + `<script>alert(3)`,
+	s.bury(s.queue("mail"), "reason "+evil, queue.Job{ID: `"><script>alert(2)</script>`,
+		Kind:    "kind" + `<script>alert(3)`,
 		Headers: map[string]string{"h<script>": evil}, Body: []byte(evil)})
-	for _, target := range []string{"/queue?name=mail", "/job?name=mail&body=text&id=" + url.QueryEscape(`"><script>alert(2)</script>`)} {
+	for _, target := range []string{"/queue?name=mail",
+		"/job?name=mail&body=text&id=" + url.QueryEscape(`"><script>alert(2)</script>`)} {
 		page := s.ok(target)
 		require.NotContains(t, page, "<script>alert", target)
 		require.NotContains(t, page, "\u202e", target)

@@ -55,7 +55,8 @@ var functions = template.FuncMap{
 var pages = sync.OnceValue(parsePages)
 
 func parsePages() map[string]*template.Template {
-	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "page/layout.html", "page/parts.html"))
+	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "page/layout.html",
+		"page/parts.html"))
 	found := make(map[string]*template.Template)
 	names, _ := files.ReadDir("page")
 	for _, entry := range names {
@@ -88,7 +89,8 @@ func (h *handler) render(w http.ResponseWriter, q *request, a answer) {
 		})
 	}
 	if err != nil {
-		f := h.numbered(faultf(http.StatusInternalServerError, "Please report it.", "The page could not be written."), err)
+		f := h.numbered(faultf(http.StatusInternalServerError, "Please report it.", "The page could not be written."),
+			err)
 		http.Error(w, f.Error()+" "+f.ID, f.Status)
 		return
 	}

@@ -77,7 +77,8 @@ func ago(at, now time.Time) string {
 func points(values []int, top int) string {
 	var b strings.Builder
 	for i, v := range values {
-		fmt.Fprintf(&b, "%.1f,%.1f ", float64(i)*100/float64(max(len(values)-1, 1)), 19-18*float64(v)/float64(max(top, 1)))
+		fmt.Fprintf(&b, "%.1f,%.1f ", float64(i)*100/float64(max(len(values)-1, 1)),
+			19-18*float64(v)/float64(max(top, 1)))
 	}
 	return strings.TrimSpace(b.String())
 }

@@ -94,7 +94,8 @@ func TestEndOfALockIsExact(t *testing.T) {
 	t.Parallel()
 	ctx, client := t.Context(), luatomictest.Client(t)
 	lock := luatomictest.Namespace(t) + "lock:k"
-	taken, err := script.CacheLock(ctx, client, script.CacheLockParams{Lock: lock, Name: "me", TTL: time.Minute, Refresh: true})
+	taken, err := script.CacheLock(ctx, client, script.CacheLockParams{Lock: lock, Name: "me", TTL: time.Minute,
+		Refresh: true})
 	require.NoError(t, err)
 	require.Equal(t, taken.Ends, client.Do(ctx, "PEXPIRETIME", lock).Val())
 	for _, known := range []int64{taken.Ends - 1, taken.Ends + 1} {

@@ -96,7 +96,8 @@ func TestAResultThatPanicsIsAFailure(t *testing.T) {
 	require.Equal(t, int64(1), n.Stats().Failed)
 }
 
-// A handler that ends its goroutine, as require does in a test, has failed: it is reported, and its caller gets the error.
+// A handler that ends its goroutine, as require does in a test, has failed: it is reported, and its caller gets the
+// error.
 func TestAHandlerThatEndsItsGoroutineIsAFailure(t *testing.T) {
 	t.Parallel()
 	c, ch := luatomictest.Client(t), luatomictest.Namespace(t)

@@ -70,7 +70,8 @@ func TestAPublishThatIsRefusedFailsAtOnce(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
 	admin := server.Client()
-	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "mute", "on", ">p", "~*", "&*", "+@all", "-publish").Err())
+	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "mute", "on", ">p", "~*", "&*", "+@all",
+		"-publish").Err())
 	opts, err := redis.ParseURL(server.URL())
 	require.NoError(t, err)
 	opts.Username, opts.Password = "mute", "p"

@@ -13,8 +13,8 @@ import (
 	"github.com/luatomic/luatomic/compat/actionhero"
 )
 
-// recipe follows the steps of docs/actionhero.md that move a lock, items and a method to Go, in order, each with its way
-// back. The processes go on: the test of the cluster checks.
+// recipe follows the steps of docs/actionhero.md that move a lock, items and a method to Go, in order, each with its
+// way back. The processes go on: the test of the cluster checks.
 func recipe(t *testing.T, c *cluster) {
 	ctx, cache := t.Context(), c.cache("go-worker-1")
 
@@ -41,7 +41,8 @@ func recipe(t *testing.T, c *cluster) {
 	// 3. Go calls the method where it is.
 	require.Equal(t, 42, decoded[int](t, c.call(t, "api.t.sum", 20, 22)))
 
-	// 4. Go serves a method of its own, for a connection that it owns. Back: the handler is removed, and callers time out.
+	// 4. Go serves a method of its own, for a connection that it owns. Back: the handler is removed, and callers time
+	// out.
 	require.NoError(t, c.goNode.Own("reports"))
 	defer c.goNode.Disown("reports")
 	rows := func(_ context.Context, r *actionhero.Request) (any, error) {

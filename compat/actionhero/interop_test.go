@@ -137,10 +137,12 @@ var releases = map[string]release{
 		actionhero.Callback, actionhero.Stamped, actionhero.Refresh},
 	"14.0.12": {"v14", "callback.js", "config14.js", "config",
 		actionhero.Callback, actionhero.Stamped, actionhero.Refresh},
-	"18.1.4": {"v18", "promise18.js", "config14.js", "config", actionhero.Promise18, actionhero.Stamped, actionhero.Deny},
+	"18.1.4": {"v18", "promise18.js", "config14.js", "config", actionhero.Promise18, actionhero.Stamped,
+		actionhero.Deny},
 	"22.1.1": {"v22", "promise.js", "config22.js", "dist/config",
 		actionhero.Promise, actionhero.Stamped, actionhero.Deny},
-	"29.3.5": {"v29", "promise.js", "config29.js", "dist/config", actionhero.Promise, actionhero.Plain, actionhero.Deny},
+	"29.3.5": {"v29", "promise.js", "config29.js", "dist/config", actionhero.Promise, actionhero.Plain,
+		actionhero.Deny},
 }
 
 // startNode starts a process of that version with that id.
@@ -159,7 +161,8 @@ func startNode(t *testing.T, server *luatomictest.Server, r release, id string) 
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "AGENT="+here+"/agent.js", "METHODS="+here+"/methods.js", "VERSION="+r.version,
 		"REDIS_HOST="+host, "REDIS_PORT="+port, "REDIS_DB=0", "FAKEREDIS=false", "NODE_ENV=development",
-		"ACTIONHERO_TYPESCRIPT_MODE=false", "ACTIONHERO_TITLE="+id, "TOKEN="+token, "CHANNEL="+channel, "RPC_TIMEOUT=8000")
+		"ACTIONHERO_TYPESCRIPT_MODE=false", "ACTIONHERO_TITLE="+id, "TOKEN="+token, "CHANNEL="+channel,
+		"RPC_TIMEOUT=8000")
 	n := &node{subprocess.Start(t, cmd), t}
 	var up answer
 	require.NoError(t, json.Unmarshal(n.Line(2*time.Minute), &up))
@@ -224,7 +227,8 @@ func (c *cluster) test(t *testing.T) {
 		name string
 		run  func(*testing.T, *cluster)
 	}{
-		{"GoCallsNode", goCallsNode}, {"GoGathers", goGathers}, {"NodeCallsGo", nodeCallsGo}, {"Connections", connections},
+		{"GoCallsNode", goCallsNode}, {"GoGathers", goGathers}, {"NodeCallsGo", nodeCallsGo},
+		{"Connections", connections},
 		{"Timeouts", timeouts}, {"Token", tokens}, {"Messages", messages}, {"ManyCalls", manyCalls},
 		{"Locks", locks}, {"LockWindow", lockWindow}, {"Contention", contention}, {"Items", items},
 		{"LockedItems", lockedItems}, {"Recipe", recipe},

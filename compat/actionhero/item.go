@@ -113,7 +113,8 @@ func (c *Cache) Save(ctx context.Context, key string, value any, ttl time.Durati
 		return fmt.Errorf("actionhero: value of %q: %w", key, err)
 	}
 	r, err := script.CacheSave(ctx, c.client, script.CacheSaveParams{
-		Lock: c.lock(key), Item: c.item(key), Name: c.opts.LockName, Value: text, TTL: ttl, Stamped: c.opts.Layout == Stamped,
+		Lock: c.lock(key), Item: c.item(key), Name: c.opts.LockName, Value: text, TTL: ttl,
+		Stamped: c.opts.Layout == Stamped,
 	})
 	if err != nil {
 		return fmt.Errorf("actionhero: %w", err)

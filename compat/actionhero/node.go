@@ -34,8 +34,8 @@ type Options struct {
 	// callback. In that era no other method is called, nor one with another number: it would end the processes. In the
 	// promise eras the list is optional. Where it is given, no other method is called, and the number does not count.
 	//
-	// A node of the promise eras does not catch what its method throws: on Node.js 15 or newer its process ends. That is
-	// so for an async function that throws, and for the name of an object that is not a function, such as
+	// A node of the promise eras does not catch what its method throws: on Node.js 15 or newer its process ends. That
+	// is so for an async function that throws, and for the name of an object that is not a function, such as
 	// api.connections.connections. List only functions that catch what they throw, and answer with a value of JSON.
 	Methods map[string]int
 	// Timeout is general.rpcTimeout: how long a call waits and a handler may run. Default 5 s.

@@ -217,7 +217,8 @@ func TestBadMessagesAreDropped(t *testing.T) {
 	require.Equal(t, "last", last.MessageID)
 	require.Equal(t, "[1]", string(last.Response))
 	want := actionhero.Stats{
-		Served: 1, Malformed: int64(len(malformed)), BadToken: int64(len(untrusted)), Unknown: int64(len(unknown)), Late: 3,
+		Served: 1, Malformed: int64(len(malformed)), BadToken: int64(len(untrusted)), Unknown: int64(len(unknown)),
+		Late: 3,
 	}
 	// The node receives its own response too, maybe after this test.
 	luatomictest.Eventually(t, 10*time.Second, fmt.Sprintf("%+v", want), func() bool { return n.Stats() == want })

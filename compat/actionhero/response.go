@@ -46,7 +46,8 @@ func (r *Response) only() (json.RawMessage, error) {
 		switch {
 		case string(value) == "null":
 		case found != nil:
-			return nil, errors.New("actionhero: the callback had several values; their order is lost, see Response.Values")
+			return nil,
+				errors.New("actionhero: the callback had several values; their order is lost, see Response.Values")
 		default:
 			found = value
 		}

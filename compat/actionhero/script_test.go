@@ -223,7 +223,8 @@ func TestFailpointsOfEveryScript(t *testing.T) {
 			for i, which := range sc.keys {
 				keys[i] = names(ns)[which]
 			}
-			return client.Eval(t.Context(), fmt.Sprintf(failpoint, at)+lab.Text(client, sc.script), keys, sc.args...).Err()
+			return client.Eval(t.Context(), fmt.Sprintf(failpoint, at)+lab.Text(client, sc.script), keys,
+				sc.args...).Err()
 		}
 		sc.set(t, client, clean)
 		require.NoError(t, eval(clean, 0), sc.name)

@@ -159,7 +159,8 @@ func withEach(t *testing.T, test func(t *testing.T, s scene)) {
 			t.Parallel()
 			server := luatomictest.StartServer(t)
 			c := server.Client()
-			l := plainlock.New(c, &plainlock.Options{Prefix: library.prefix, TTL: time.Minute, Poll: 10 * time.Millisecond})
+			l := plainlock.New(c, &plainlock.Options{Prefix: library.prefix, TTL: time.Minute,
+				Poll: 10 * time.Millisecond})
 			t.Cleanup(l.Close)
 			addr := strings.TrimPrefix(server.URL(), "redis://")
 			test(t, scene{c, l, subprocess.Start(t, library.start(t, addr)), library.prefix})

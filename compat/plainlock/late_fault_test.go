@@ -74,8 +74,8 @@ func TestALateRequestKeepsNoLock(t *testing.T) {
 	})
 }
 
-// A request whose connection breaks is sent again. Its first copy arrives when its caller has been refused, has released
-// the lock, or has lost it and found out by a release or an extension: nobody holds it for long.
+// A request whose connection breaks is sent again. Its first copy arrives when its caller has been refused, has
+// released the lock, or has lost it and found out by a release or an extension: nobody holds it for long.
 func TestACopyOfARequestKeepsNoLock(t *testing.T) {
 	t.Parallel()
 	for _, when := range []string{"refused", "released", "gone", "noticed"} {

@@ -181,8 +181,8 @@ func (l *Lock) failed(err error) error { return fmt.Errorf("plainlock: acquire %
 // released something: the server may get the attempt after a release.
 var undoAfter = [...]time.Duration{0, time.Second, 10 * time.Second}
 
-// undo releases what an attempt without a caller has acquired, or may have, and is the end of the attempt. What it cannot
-// release ends with its TTL.
+// undo releases what an attempt without a caller has acquired, or may have, and is the end of the attempt. What it
+// cannot release ends with its TTL.
 func (l *Lock) undo(ctx context.Context, replies <-chan reply) {
 	defer l.locker.calls.End()
 	r := <-replies

@@ -89,7 +89,8 @@ const foreignScore = 1e11
 // Scripts are all scripts of this package, for lua.Preload.
 func Scripts() []*lua.Script {
 	return []*lua.Script{
-		&script.ExecuteLaterScript, &script.DueScript, &script.MoveDueScript, &script.TakeScript, &script.QuarantineScript,
+		&script.ExecuteLaterScript, &script.DueScript, &script.MoveDueScript, &script.TakeScript,
+		&script.QuarantineScript,
 		&script.AcquireLockScript, &script.ExtendLockScript, &script.ReleaseLockScript,
 	}
 }

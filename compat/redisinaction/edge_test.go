@@ -62,7 +62,8 @@ func TestPollBehindAQueueThatTakesNone(t *testing.T) {
 	for range 30 {
 		members := make([]redis.Z, 1000)
 		for i := range members {
-			members[i] = redis.Z{Score: 1, Member: fmt.Sprintf(`["%d %d", "bad", "name", []]`, time.Now().UnixNano(), i)}
+			members[i] = redis.Z{Score: 1, Member: fmt.Sprintf(`["%d %d", "bad", "name", []]`,
+				time.Now().UnixNano(), i)}
 		}
 		require.NoError(t, r.ZAdd(ctx, prefix+"delayed:", members...).Err())
 	}
@@ -82,7 +83,8 @@ func TestQuarantineOfAnItemThatHasLeft(t *testing.T) {
 	t.Parallel()
 	c, ctx, p := luatomictest.Client(t), t.Context(), luatomictest.Namespace(t)
 	require.NoError(t, c.RPush(ctx, p+"w", "other").Err())
-	n, err := script.Quarantine(ctx, c, script.QuarantineParams{Working: p + "w", Malformed: p + "m", Body: []byte("a")})
+	n, err := script.Quarantine(ctx, c, script.QuarantineParams{Working: p + "w", Malformed: p + "m",
+		Body: []byte("a")})
 	require.NoError(t, err)
 	require.Zero(t, n)
 	require.Zero(t, c.Exists(ctx, p+"m").Val())

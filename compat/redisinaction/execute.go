@@ -60,7 +60,8 @@ func (c *Client) ExecuteAll(ctx context.Context, queue string, tasks ...Task) (E
 		return Executed{}, executeError(queue, err)
 	}
 	if len(tasks) > MaxBatch {
-		return Executed{}, executeError(queue, &lua.SizeError{What: "tasks", N: len(tasks), Max: MaxBatch, Unit: "items"})
+		return Executed{}, executeError(queue, &lua.SizeError{What: "tasks", N: len(tasks), Max: MaxBatch,
+			Unit: "items"})
 	}
 	for i := range tasks {
 		var err error

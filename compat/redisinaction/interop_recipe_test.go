@@ -15,8 +15,8 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// The steps of docs/redisinaction.md that move one queue from Python to Go, in order, each with its way back. No item is
-// lost and none runs twice: nothing is killed while it works.
+// The steps of docs/redisinaction.md that move one queue from Python to Go, in order, each with its way back. No item
+// is lost and none runs twice: nothing is killed while it works.
 func TestInteropMovingOneQueueOver(t *testing.T) {
 	ctx, interpreter, server := t.Context(), findPython(t), luatomictest.StartServer(t)
 	r := server.Client()

@@ -148,7 +148,8 @@ func TestInteropBytesAreThoseOfPython(t *testing.T) {
 	for range 20 {
 		tasks := make([]redisinaction.Task, 100)
 		for i := range tasks {
-			tasks[i] = redisinaction.Task{Name: "n", Args: []any{randomValue(rnd, 4), json.RawMessage(randomNumber(rnd))}}
+			tasks[i] = redisinaction.Task{Name: "n",
+				Args: []any{randomValue(rnd, 4), json.RawMessage(randomNumber(rnd))}}
 		}
 		_, err := c.ExecuteAll(ctx, "q", tasks...)
 		require.NoError(t, err)
@@ -221,7 +222,8 @@ func TestInteropBothPollersMoveEachItemOnce(t *testing.T) {
 	for range half / 500 {
 		tasks := make([]redisinaction.Task, 500)
 		for i := range tasks {
-			tasks[i] = redisinaction.Task{Name: "go", Delay: 500*time.Millisecond + time.Duration(rand.N(2500))*time.Millisecond}
+			tasks[i] = redisinaction.Task{Name: "go",
+				Delay: 500*time.Millisecond + time.Duration(rand.N(2500))*time.Millisecond}
 		}
 		out, err := c.ExecuteAll(ctx, "q", tasks...)
 		require.NoError(t, err)

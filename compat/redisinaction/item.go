@@ -96,7 +96,8 @@ func encodeItem(id, queue, name string, args any) ([]byte, error) {
 		return nil, fmt.Errorf("%w that Python reads: a text is not UTF-8; send bytes as base64", ErrArgs)
 	}
 	if text[0] != '[' {
-		return nil, fmt.Errorf("%w: the worker calls the function with its elements; put one value into a list", ErrArgs)
+		return nil, fmt.Errorf("%w: the worker calls the function with its elements; put one value into a list",
+			ErrArgs)
 	}
 	w := &writer{b: make([]byte, 0, len(text)+len(id)+len(queue)+len(name)+32)}
 	w.raw("[")

@@ -55,8 +55,8 @@ func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 //
 // A *HeldError reports that another process held the lock until Wait was over, or until ctx ended; then it is joined
 // with the cause of ctx. With any error the lock is not held: if a lost reply may have acquired it, it is released,
-// for up to 10 s. If that fails too the error is lua.ErrOutcomeUnknown. A request that the server gets after its release
-// acquires the lock for nobody: a TTL ends that.
+// for up to 10 s. If that fails too the error is lua.ErrOutcomeUnknown. A request that the server gets after its
+// release acquires the lock for nobody: a TTL ends that.
 //
 // Keys: lock:<name>. Cost: O(1) for each try.
 func (c *Client) AcquireLock(ctx context.Context, name string, opts *LockOptions) (identifier string, err error) {

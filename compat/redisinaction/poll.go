@@ -96,7 +96,8 @@ func (p *poll) step(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	if len(counts) != len(m.params.Lists) {
-		return false, fmt.Errorf("move_due: %w: %d counts for %d lists", lua.ErrBadReply, len(counts), len(m.params.Lists))
+		return false, fmt.Errorf("move_due: %w: %d counts for %d lists", lua.ErrBadReply, len(counts),
+			len(m.params.Lists))
 	}
 	p.count(&m, counts)
 	return true, nil
@@ -161,9 +162,11 @@ func (p *poll) complaint() error {
 			"%d items are due for it", ErrQueueRefused, p.refused[0], p.skip))
 	}
 	if p.foreign > 0 {
-		errs = append(errs, fmt.Errorf("redisinaction: %w: %d items of %q are never due; the Go port of the book's code "+
-			"scores in nanoseconds: give it another key or another server, and remove them "+
-			"(ZRANGE %s (100000000000 +inf BYSCORE lists them)", ErrForeignScore, p.foreign, p.delayed(), p.delayed()))
+		errs = append(errs,
+			fmt.Errorf("redisinaction: %w: %d items of %q are never due; the Go port of the book's code "+
+				"scores in nanoseconds: give it another key or another server, and remove them "+
+				"(ZRANGE %s (100000000000 +inf BYSCORE lists them)", ErrForeignScore, p.foreign, p.delayed(),
+				p.delayed()))
 	}
 	return errors.Join(errs...)
 }

@@ -225,7 +225,9 @@ func TestPollersMoveEachItemOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			p := c.NewPoller(&redisinaction.PollerOptions{OnPoll: func(p redisinaction.Polled) { moved.Add(int64(p.Moved)) }})
+			p := c.NewPoller(&redisinaction.PollerOptions{OnPoll: func(p redisinaction.Polled) {
+				moved.Add(int64(p.Moved))
+			}})
 			if err := p.Run(ctx); !errors.Is(err, context.Canceled) {
 				t.Error(err)
 			}

@@ -47,7 +47,8 @@ func scriptCalls() []scriptCall {
 				return []int64{r.Ready, r.Scheduled}, err
 			},
 			prepare: func(ctx context.Context, c redis.Cmdable, p string) error {
-				return errors.Join(c.RPush(ctx, p+"q", "old").Err(), c.ZAdd(ctx, p+"d", redis.Z{Score: 5, Member: "old"}).Err())
+				return errors.Join(c.RPush(ctx, p+"q", "old").Err(),
+					c.ZAdd(ctx, p+"d", redis.Z{Score: 5, Member: "old"}).Err())
 			}},
 		{script: &script.ExecuteLaterScript, keys: map[string]string{"d": "zset", "q": "list", "s": "string"},
 			prepare: nothing,
@@ -66,12 +67,14 @@ func scriptCalls() []scriptCall {
 			prepare: func(ctx context.Context, c redis.Cmdable, p string) error {
 				return c.ZAdd(ctx, p+"d",
 					redis.Z{Score: 1, Member: "a"}, redis.Z{Score: 2.5, Member: "b"}, redis.Z{Score: 3, Member: "c"},
-					redis.Z{Score: 4, Member: "d"}, redis.Z{Score: 4e9, Member: "e"}, redis.Z{Score: 4e12, Member: "f"}).Err()
+					redis.Z{Score: 4, Member: "d"}, redis.Z{Score: 4e9, Member: "e"},
+					redis.Z{Score: 4e12, Member: "f"}).Err()
 			}},
 		{script: &script.MoveDueScript, keys: map[string]string{"d": "zset", "q1": "list", "q2": "list"},
 			repeat: []int64{0, 0}, tolerates: "q1 q2",
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-				return script.MoveDue(ctx, c, script.MoveDueParams{Delayed: p + "d", Lists: []string{p + "q1", p + "q2"},
+				return script.MoveDue(ctx, c, script.MoveDueParams{Delayed: p + "d",
+					Lists: []string{p + "q1", p + "q2"},
 					Items: []script.MoveDueItem{
 						{To: 1, Score: "1", Body: []byte("a")}, {To: 2, Score: "2.5", Body: []byte("b")},
 						{To: 1, Score: "3", Body: []byte("c")}, {To: 1, Score: "9", Body: []byte("put off")},
@@ -93,26 +96,33 @@ func scriptCalls() []scriptCall {
 			}},
 		{script: &script.QuarantineScript, keys: map[string]string{"w": "list", "m": "list"}, repeat: int64(0),
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-				return script.Quarantine(ctx, c, script.QuarantineParams{Working: p + "w", Malformed: p + "m", Body: []byte("a")})
+				return script.Quarantine(ctx, c, script.QuarantineParams{Working: p + "w", Malformed: p + "m",
+					Body: []byte("a")})
 			},
-			prepare: func(ctx context.Context, c redis.Cmdable, p string) error { return c.RPush(ctx, p+"w", "a").Err() }},
-		{script: &script.AcquireLockScript, keys: lock, prepare: nothing,
-			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-				return script.AcquireLock(ctx, c, script.AcquireLockParams{Lock: p + "l", Identifier: "me", Heal: time.Minute})
+			prepare: func(ctx context.Context, c redis.Cmdable, p string) error {
+				return c.RPush(ctx, p+"w", "a").Err()
 			}},
 		{script: &script.AcquireLockScript, keys: lock, prepare: nothing,
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-				return script.AcquireLock(ctx, c, script.AcquireLockParams{Lock: p + "l", Identifier: "me", TTL: time.Hour})
+				return script.AcquireLock(ctx, c, script.AcquireLockParams{Lock: p + "l", Identifier: "me",
+					Heal: time.Minute})
+			}},
+		{script: &script.AcquireLockScript, keys: lock, prepare: nothing,
+			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+				return script.AcquireLock(ctx, c, script.AcquireLockParams{Lock: p + "l", Identifier: "me",
+					TTL: time.Hour})
 			}},
 		{script: &script.AcquireLockScript, keys: lock, prepare: held,
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-				r, err := script.AcquireLock(ctx, c, script.AcquireLockParams{Lock: p + "l", Identifier: "you", Heal: time.Hour})
+				r, err := script.AcquireLock(ctx, c, script.AcquireLockParams{Lock: p + "l", Identifier: "you",
+					Heal: time.Hour})
 				r.Remaining /= 60_000
 				return r, err
 			}, repeat: script.AcquireLockResult{Remaining: 59}},
 		{script: &script.ExtendLockScript, keys: lock, prepare: held,
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-				return script.ExtendLock(ctx, c, script.ExtendLockParams{Lock: p + "l", Identifier: "me", TTL: time.Hour})
+				return script.ExtendLock(ctx, c, script.ExtendLockParams{Lock: p + "l", Identifier: "me",
+					TTL: time.Hour})
 			}},
 		{script: &script.ReleaseLockScript, keys: lock, prepare: held, repeat: false,
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {

@@ -36,7 +36,8 @@ func TestWorkerTakesItemsOfBothForms(t *testing.T) {
 
 	got, err := w.Take(ctx)
 	require.NoError(t, err)
-	require.Equal(t, []string{"id", "elsewhere", "full", "[1]"}, []string{got.ID, got.Queue, got.Name, string(got.Args)})
+	require.Equal(t, []string{"id", "elsewhere", "full", "[1]"},
+		[]string{got.ID, got.Queue, got.Name, string(got.Args)})
 	require.False(t, got.Again)
 	require.Equal(t, []string{string(got.Raw)}, r.LRange(ctx, prefix+"working:w", 0, -1).Val())
 	again, err := newWorker(t, c, "w", nil, "second").Take(ctx)

@@ -46,7 +46,8 @@ func TestFinishedPayloadsThatRubyCannotWriteAreRefused(t *testing.T) {
 	} {
 		payload := fmt.Appendf(nil, `{"class":"W","queue":"q","args":%s,"jid":"j"%s}`, row.args, row.more)
 		first := []byte(`{"class":"W","queue":"q","args":[],"jid":"j"}`) // a head that the next one shares
-		for _, jobs := range [][]sidekiq.Job{{{Payload: payload}}, {{Payload: first}, {Payload: payload, In: time.Hour}}} {
+		for _, jobs := range [][]sidekiq.Job{{{Payload: payload}},
+			{{Payload: first}, {Payload: payload, In: time.Hour}}} {
 			_, err := f.d.PushBulk(f.ctx, jobs)
 			require.ErrorIs(t, err, row.want, "%s", payload)
 		}
@@ -76,12 +77,15 @@ func TestBadJobsAreRefused(t *testing.T) {
 		{sidekiq.Job{Class: "W", JID: "\xff"}, sidekiq.ErrEncoding},
 		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "at", Value: args(1)}}}, sidekiq.ErrField},
 		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "", Value: args(1)}}}, sidekiq.ErrField},
-		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "tags", Value: args(1)}, {Name: "tags", Value: args(1)}}},
+		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "tags", Value: args(1)},
+			{Name: "tags", Value: args(1)}}},
 			sidekiq.ErrField},
-		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "retry", Value: args(1)}, {Name: "retry", Value: args(1)}}},
+		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "retry", Value: args(1)},
+			{Name: "retry", Value: args(1)}}},
 			sidekiq.ErrField},
 		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "tags"}}}, sidekiq.ErrField},
-		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "retry", Value: json.RawMessage(`x`)}}}, sidekiq.ErrField},
+		{sidekiq.Job{Class: "W", Fields: []sidekiq.Field{{Name: "retry", Value: json.RawMessage(`x`)}}},
+			sidekiq.ErrField},
 		{sidekiq.Job{Class: "W", At: time.Date(1969, 1, 1, 0, 0, 0, 0, time.UTC)}, sidekiq.ErrTime},
 		{sidekiq.Job{Class: "W", At: time.Date(10001, 1, 1, 0, 0, 0, 0, time.UTC)}, sidekiq.ErrTime},
 		{sidekiq.Job{Payload: []byte(`null`)}, sidekiq.ErrPayload},
@@ -122,7 +126,8 @@ func TestArgs(t *testing.T) {
 		map[string]any{"b": 3.0, "a": []any(nil)}, point{4}, json.RawMessage(`[5]`), []any(nil), map[string]any(nil))
 	require.NoError(t, err)
 	require.Equal(t,
-		`[null,true,1,9223372036854775808,2.0,0.5,"a<é",[1.0,null],{"a":null,"b":3.0},{"X":4},[5],null,null]`, string(got))
+		`[null,true,1,9223372036854775808,2.0,0.5,"a<é",[1.0,null],{"a":null,"b":3.0},{"X":4},[5],null,null]`,
+		string(got))
 	for want, value := range map[error]any{sidekiq.ErrEncoding: "\xff", sidekiq.ErrArgs: make(chan int)} {
 		_, err = sidekiq.Args(1, value)
 		require.ErrorIs(t, err, want)

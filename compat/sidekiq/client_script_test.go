@@ -72,7 +72,8 @@ func clientCalls() []clientCall {
 		{script: &script.PushOnceScript, keys: "receipt queues schedule queue:a queue:b", prepare: oldQueue,
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
 				q := pushPlan(p)
-				r, err := script.PushOnce(ctx, c, script.PushOnceParams{Receipt: p + "receipt", Keep: time.Hour, Names: q.Names,
+				r, err := script.PushOnce(ctx, c, script.PushOnceParams{Receipt: p + "receipt", Keep: time.Hour,
+					Names:    q.Names,
 					Schedule: q.Schedule, Queues: q.Queues, Skip: q.Skip, Plan: q.Plan, Jobs: q.Jobs})
 				r.Now = 0
 				return r, err
@@ -83,20 +84,23 @@ func clientCalls() []clientCall {
 				r.Now = 0
 				return r, err
 			}},
-		{script: &script.MoveScript, keys: "retry queues queue:a queue:b", skips: "queue:a queue:b", prepare: dueMembers,
+		{script: &script.MoveScript, keys: "retry queues queue:a queue:b", skips: "queue:a queue:b",
+			prepare: dueMembers,
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
 				r, err := script.Move(ctx, c, script.MoveParams{Set: p + "retry", Names: p + "queues",
 					Queues: []string{p + "queue:a", p + "queue:b"}, Skip: int64(len(p + "queue:")),
 					Plan: places(1, 27, 30, 2, 18, 18, 1, 18, 18, 1, 20, 20, 2, 1, 1),
-					Members: [][]byte{[]byte(dueRetry), []byte(dueOther), []byte(dueSecond), []byte(`{"queue":"a","off":1}`),
+					Members: [][]byte{[]byte(dueRetry), []byte(dueOther), []byte(dueSecond),
+						[]byte(`{"queue":"a","off":1}`),
 						[]byte("absent")}})
 				r.Now = 0
 				return r, err
 			}, repeat: script.MoveResult{}},
 		{script: &script.QuarantineScript, keys: "retry retry:quarantine", prepare: dueMembers,
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-				return script.Quarantine(ctx, c, script.QuarantineParams{Set: p + "retry", Quarantine: p + "retry:quarantine",
-					Members: [][]byte{[]byte(dueRetry), []byte("absent"), []byte(dueOther)}})
+				return script.Quarantine(ctx, c, script.QuarantineParams{Set: p + "retry",
+					Quarantine: p + "retry:quarantine",
+					Members:    [][]byte{[]byte(dueRetry), []byte("absent"), []byte(dueOther)}})
 			}, repeat: int64(0)},
 		{script: &script.RescheduleScript, keys: "retry receipt", prepare: dueMembers,
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
@@ -110,7 +114,8 @@ func clientCalls() []clientCall {
 		{script: &script.StatsScript, keys: "schedule retry dead processes processed failed",
 			prepare: dueMembers,
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-				r, err := script.Stats(ctx, c, script.StatsParams{Schedule: p + "schedule", Retry: p + "retry", Dead: p + "dead",
+				r, err := script.Stats(ctx, c, script.StatsParams{Schedule: p + "schedule", Retry: p + "retry",
+					Dead:      p + "dead",
 					Processes: p + "processes", Processed: p + "processed", Failed: p + "failed",
 					Queues: []string{p + "queue:a", p + "queue:b"}})
 				r.Now = 0

@@ -89,8 +89,9 @@ func TestPushWritesEachVersionsForm(t *testing.T) {
 	} {
 		f := newFleet(t, sidekiq.Options{Version: version})
 		before := f.now()
-		jid, err := f.d.Push(f.ctx, sidekiq.Job{Class: "W", Queue: "q", Args: args(1), JID: "j", Fields: []sidekiq.Field{
-			{Name: "tags", Value: json.RawMessage(`[ "a" ]`)}, {Name: "retry", Value: json.RawMessage(`3`)}}})
+		jid, err := f.d.Push(f.ctx, sidekiq.Job{Class: "W", Queue: "q", Args: args(1), JID: "j",
+			Fields: []sidekiq.Field{
+				{Name: "tags", Value: json.RawMessage(`[ "a" ]`)}, {Name: "retry", Value: json.RawMessage(`3`)}}})
 		require.NoError(t, err)
 		after := f.now()
 		require.Equal(t, "j", jid)
@@ -223,16 +224,19 @@ func TestTimesForLater(t *testing.T) {
 	scores := map[float64]bool{}
 	for _, z := range f.set("schedule") {
 		scores[z.Score] = true
-		require.InDelta(t, float64(at.UnixMicro())/1e6+0.0005, z.Score, 0.00051) // never early, at most a millisecond late
+		// never early, at most a millisecond late
+		require.InDelta(t, float64(at.UnixMicro())/1e6+0.0005, z.Score, 0.00051)
 	}
 	require.Len(t, scores, 1000, "jobs share a score")
 
 	// Nor do those whose times come closer to each other, and those of both kinds.
 	at = f.now().Add(3 * time.Hour).Truncate(time.Microsecond)
 	for name, of := range map[string]func(i int) sidekiq.Job{
-		"falling":   func(i int) sidekiq.Job { return sidekiq.Job{At: at.Add(-time.Duration(i) * time.Microsecond)} },
-		"rising":    func(i int) sidekiq.Job { return sidekiq.Job{At: at.Add(time.Duration(i%7) * time.Microsecond)} },
-		"delays":    func(i int) sidekiq.Job { return sidekiq.Job{In: 3*time.Hour - time.Duration(i)*time.Microsecond} },
+		"falling": func(i int) sidekiq.Job { return sidekiq.Job{At: at.Add(-time.Duration(i) * time.Microsecond)} },
+		"rising":  func(i int) sidekiq.Job { return sidekiq.Job{At: at.Add(time.Duration(i%7) * time.Microsecond)} },
+		"delays": func(i int) sidekiq.Job {
+			return sidekiq.Job{In: 3*time.Hour - time.Duration(i)*time.Microsecond}
+		},
 		"until":     func(int) sidekiq.Job { return sidekiq.Job{In: time.Until(at)} },
 		"one delay": func(int) sidekiq.Job { return sidekiq.Job{In: 3 * time.Hour} },
 		"both": func(i int) sidekiq.Job {

@@ -151,11 +151,13 @@ func TestCanonicalForm(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]error{
-		``: ErrArgs, `[1,]`: ErrArgs, `[1 2]`: ErrArgs, `[1`: ErrArgs, `[01]`: ErrArgs, `[NaN]`: ErrArgs, `[1]]`: ErrArgs,
+		``: ErrArgs, `[1,]`: ErrArgs, `[1 2]`: ErrArgs, `[1`: ErrArgs, `[01]`: ErrArgs, `[NaN]`: ErrArgs,
+		`[1]]`:  ErrArgs,
 		`{"a"}`: ErrArgs, `{"a":1,}`: ErrArgs,
 		`{"a":1 "b":2}`: ErrArgs, `{"a":1,"a":2}`: ErrArgs, `[{"\u0061":1,"a":2}]`: ErrArgs, `[1e999]`: ErrNumber,
 		`[-1e999]`:   ErrNumber,
-		"[\"\xff\"]": ErrEncoding, `["\ud83c"]`: ErrEncoding, `["\udf89"]`: ErrEncoding, `["\ud83c\u0041"]`: ErrEncoding,
+		"[\"\xff\"]": ErrEncoding, `["\ud83c"]`: ErrEncoding, `["\udf89"]`: ErrEncoding,
+		`["\ud83c\u0041"]`: ErrEncoding,
 		`["\ud83cx"]`:      ErrEncoding,
 		`["\ud83c\ud83c"]`: ErrEncoding, `["\ud83c\n"]`: ErrEncoding,
 		strings.Repeat("[", 100) + strings.Repeat("]", 100): ErrArgs,
@@ -237,7 +239,8 @@ func TestTheHeadOfTheLastPayloadChangesNothing(t *testing.T) {
 		`{"queue":"q","at":2.5,"class":"W","args":[1],"jid":"j"%s}`,
 	} {
 		for _, more := range []string{
-			``, `,"class":1`, `,"queue":"other"`, `,"args":{}`, `,"enqueued_at":2.5`, `,"enqueued_at":2`, `,"at":3.5`, `}`,
+			``, `,"class":1`, `,"queue":"other"`, `,"args":{}`, `,"enqueued_at":2.5`, `,"enqueued_at":2`,
+			`,"at":3.5`, `}`,
 			`,"x":"\xff"`, `,"x":[1`, `,"jid":"k"`,
 			`,"y":1`, `,"y":{"queue":1,"y":2}`, `,"y":{"y":1,"y":2}`, `,"y":1,"y":2`,
 		} {

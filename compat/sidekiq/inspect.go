@@ -187,7 +187,8 @@ func (d *Dialect) otherNamespaces(ctx context.Context, out *Inspection) error {
 			return err
 		}
 		for _, key := range keys {
-			if name := strings.TrimSuffix(key, ":queues"); name+":" != d.prefix && !slices.Contains(out.Namespaces, name) {
+			if name := strings.TrimSuffix(key, ":queues"); name+":" != d.prefix &&
+				!slices.Contains(out.Namespaces, name) {
 				out.Namespaces = append(out.Namespaces, name)
 			}
 		}

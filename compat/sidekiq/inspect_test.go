@@ -61,7 +61,8 @@ func TestInspectTellsTheVersionByTheBytes(t *testing.T) {
 	got, err := d.Inspect(ctx)
 	require.NoError(t, err)
 	require.Equal(t, sidekiq.Inspection{
-		Versions: []string{"7.3.2"}, Sampled: 8, Seconds: 6, Milliseconds: 1, Fields: map[string]int{"bid": 7, "cattr": 1},
+		Versions: []string{"7.3.2"}, Sampled: 8, Seconds: 6, Milliseconds: 1,
+		Fields:  map[string]int{"bid": 7, "cattr": 1},
 		Wrapped: 1, Broken: 1, Quarantined: 1, Namespaces: []string{"other"}, Processes: 3, Abandoned: 1,
 	}, got)
 }

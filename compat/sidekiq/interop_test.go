@@ -26,7 +26,8 @@ func TestInteropRubyEnqueuesAndGoPerforms(t *testing.T) {
 			"class": "InteropJob", "queue": "mail", "args": []any{1, "é\u2028</\"", nil, 1.5}}}, &one)
 		want := map[string]string{one.JID: `[1,"é` + "\u2028" + `</\"",null,1.5]`}
 		for op, question := range map[string]map[string]any{
-			"push_bulk":     {"items": map[string]any{"class": "InteropJob", "queue": "mail", "args": [][]any{{1}, {2}, {3}}}},
+			"push_bulk": {"items": map[string]any{"class": "InteropJob", "queue": "mail",
+				"args": [][]any{{1}, {2}, {3}}}},
 			"perform_async": {"args": [][]any{{1}, {2}, {3}}},
 			"perform_in":    {"in": 1.25, "args": [][]any{{1}, {2}, {3}}},
 		} {
@@ -73,7 +74,8 @@ func TestInteropGoEnqueuesAndRubyPerforms(t *testing.T) {
 		want[later] = `["later"]`
 		var bulk []sidekiq.Job
 		for i := range 2500 {
-			j := sidekiq.Job{Class: "InteropJob", Queue: "q" + strconv.Itoa(i%3), Args: json.RawMessage(fmt.Sprintf("[%d]", i))}
+			j := sidekiq.Job{Class: "InteropJob", Queue: "q" + strconv.Itoa(i%3),
+				Args: json.RawMessage(fmt.Sprintf("[%d]", i))}
 			if i%5 == 0 {
 				j.In = time.Duration(1+i%3) * time.Second
 			}
@@ -86,7 +88,9 @@ func TestInteropGoEnqueuesAndRubyPerforms(t *testing.T) {
 			want[jid] = fmt.Sprintf("[%d]", i)
 		}
 		end := s.worker("default", "q0", "q1", "q2")
-		s.soon("Ruby has performed all", func() bool { return s.client.LLen(ctx, "performed").Val() >= int64(len(want)) })
+		s.soon("Ruby has performed all", func() bool {
+			return s.client.LLen(ctx, "performed").Val() >= int64(len(want))
+		})
 		end()
 		require.Len(t, s.performed(), len(want), "each once")
 		require.Equal(t, want, s.client.HGetAll(ctx, "performed:args").Val())
@@ -223,7 +227,8 @@ func TestInteropRubyRetriesWhatFailedInGo(t *testing.T) {
 		s.soon("Ruby has written the failure", func() bool { return len(s.members("retry")) == 1 })
 		end()
 		again := s.show("retry", jid)
-		require.Equal(t, []any{"in Ruby", "ArgumentError", 1}, []any{again.ErrorMessage, again.ErrorClass, *again.RetryCount})
+		require.Equal(t, []any{"in Ruby", "ArgumentError", 1},
+			[]any{again.ErrorMessage, again.ErrorClass, *again.RetryCount})
 		require.InDelta(t, v.FailedAt, again.FailedAt, 0.0011, "of the first failure")
 		var stats struct{ Processed, Failed, Retries int }
 		s.ask("stats", nil, &stats)

@@ -46,8 +46,8 @@ type Job struct {
 	// not read. It goes out byte for byte, except that enqueued_at is added when it has none, and that it is taken
 	// out, as at is, of a job for later. It needs class, args, queue and jid, and times in the form of the dialect's
 	// version; what is refused in Args is refused in it too. Write a job for later in Ruby's form (no spaces, no \u003c
-	// as encoding/json has it, 2.0 and not 2.00): with any other text the reschedule of Sidekiq's web interface adds the
-	// job a second time, due immediately. Class, Args and Fields are written in that
+	// as encoding/json has it, 2.0 and not 2.00): with any other text the reschedule of Sidekiq's web interface adds
+	// the job a second time, due immediately. Class, Args and Fields are written in that
 	// form, and Work brings a job that fails into it.
 	Payload []byte
 }
@@ -175,7 +175,8 @@ func (d *Dialect) appendOptions(to []byte, fields []Field, queue string) ([]byte
 		}
 		again := slices.ContainsFunc(fields[:i], func(o Field) bool { return o.Name == f.Name })
 		if f.Name == "" || !utf8.ValidString(f.Name) || slices.Contains(own[:], f.Name) || again {
-			return to, fmt.Errorf("%w: field %d has no name, a reserved name, or the name of another field", ErrField, i)
+			return to, fmt.Errorf("%w: field %d has no name, a reserved name, or the name of another field",
+				ErrField, i)
 		}
 		var err error
 		if to, err = appendCanonical(append(appendString(to, f.Name), ':'), f.Value, d.version, ErrField); err != nil {
@@ -217,7 +218,8 @@ type source struct {
 
 // name returns a queue's name; consecutive calls for one queue share the string.
 func (s *source) name(quoted []byte) string {
-	if len(quoted) != len(s.queue)+2 || string(quoted[1:len(quoted)-1]) != s.queue || bytes.IndexByte(quoted, '\\') >= 0 {
+	if len(quoted) != len(s.queue)+2 || string(quoted[1:len(quoted)-1]) != s.queue ||
+		bytes.IndexByte(quoted, '\\') >= 0 {
 		s.queue = text(quoted)
 	}
 	return s.queue

@@ -38,7 +38,8 @@ func TestDueReadsWhatItReturns(t *testing.T) {
 				})
 				require.NoError(t, err)
 				require.NotEmpty(t, due.Members)
-				n, err := lab.BytesRead(f.ctx, f.client, &script.DueScript, []string{f.key("schedule")}, skip, 100, budget)
+				n, err := lab.BytesRead(f.ctx, f.client, &script.DueScript, []string{f.key("schedule")}, skip,
+					100, budget)
 				require.NoError(t, err)
 				read += n
 				for _, m := range due.Members {

@@ -18,7 +18,8 @@ import (
 func (f *fleet) schedule(set sidekiq.Set, score float64, members ...string) {
 	f.t.Helper()
 	for i, m := range members {
-		require.NoError(f.t, f.client.ZAdd(f.ctx, f.key(string(set)), redis.Z{Score: score + float64(i), Member: m}).Err())
+		require.NoError(f.t,
+			f.client.ZAdd(f.ctx, f.key(string(set)), redis.Z{Score: score + float64(i), Member: m}).Err())
 	}
 }
 
@@ -29,7 +30,8 @@ func job(queue, more string) string {
 func TestMoveDueChangesOneFieldOfEachJob(t *testing.T) {
 	t.Parallel()
 	nested := `{"args":[{"enqueued_at":1.5,"queue":"in"}],"queue":"a","n":12345678901234567890123,"e":[],"u":"\u00e9é"`
-	for version, kind := range map[sidekiq.Version]string{sidekiq.V6: `\d{10}\.(0|\d{0,5}[1-9])`, sidekiq.V8: `\d{13}`} {
+	for version, kind := range map[sidekiq.Version]string{sidekiq.V6: `\d{10}\.(0|\d{0,5}[1-9])`,
+		sidekiq.V8: `\d{13}`} {
 		for _, set := range []sidekiq.Set{sidekiq.Schedule, sidekiq.Retry} {
 			f := newFleet(t, sidekiq.Options{Version: version})
 			f.schedule(set, 1,
@@ -176,7 +178,8 @@ func TestLargePayloadsAreMovedInSteps(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, sidekiq.Options{})
 	for i := range 5 {
-		f.schedule(sidekiq.Schedule, float64(i), job("a", fmt.Sprintf(`,"n":%d,"x":%q`, i, strings.Repeat("x", 700<<10))))
+		f.schedule(sidekiq.Schedule, float64(i),
+			job("a", fmt.Sprintf(`,"n":%d,"x":%q`, i, strings.Repeat("x", 700<<10))))
 	}
 	f.schedule(sidekiq.Schedule, 10, job("a", fmt.Sprintf(`,"n":5,"x":%q`, strings.Repeat("x", 3<<20))),
 		job("a", `,"n":6`))

@@ -25,7 +25,8 @@ func TestRetriesOfOddCounts(t *testing.T) {
 			s := newSite(t, version)
 			counts := []string{"-1", "-5", "-9223372036854775808", "400", "60000", "9223372036854775807", "1e3", "{}"}
 			for i, count := range counts {
-				s.enqueue("default", payload("default", fmt.Sprint("job", i), `,"retry":9223372036854775807,"retry_count":`+count))
+				s.enqueue("default", payload("default", fmt.Sprint("job", i),
+					`,"retry":9223372036854775807,"retry_count":`+count))
 			}
 			s.enqueue("default", payload("default", "long", `,"retry_for":9223372036854775807`))
 			s.enqueue("default", payload("default", "in", ""))
@@ -69,8 +70,8 @@ func TestVerdictsWithoutAReason(t *testing.T) {
 	require.Equal(t, sidekiq.Worked{Retried: 1, Dead: 1, Dropped: 1}, end())
 }
 
-// A failed job is in Ruby's form, whichever client has written it: Sidekiq's reschedule finds it by that text. What Ruby itself
-// has written keeps its bytes, and so does what has no such form.
+// A failed job is in Ruby's form, whichever client has written it: Sidekiq's reschedule finds it by that text. What
+// Ruby itself has written keeps its bytes, and so does what has no such form.
 func TestAFailedJobIsInRubysForm(t *testing.T) {
 	t.Parallel()
 	const foreign = `{"class": "HardJob", "queue": "default", "args": [2.00, "\u003c\u00e9", {"a": 1e2}], "jid": "a" }`

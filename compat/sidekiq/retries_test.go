@@ -72,7 +72,8 @@ func TestAFailureIsWrittenAsSidekiqWritesIt(t *testing.T) {
 			again, _ := second[0].Member.(string)
 			require.Regexp(t,
 				`^`+regexp.QuoteMeta(want)+`,"error_message":"no`+"\u2028"+`w <\\"\\\\>: sad",`+
-					`"error_class":"RuntimeError","failed_at":`+stamp+`,"retry_count":1,"retried_at":`+stamp+`}$`, again)
+					`"error_class":"RuntimeError","failed_at":`+stamp+`,"retry_count":1,"retried_at":`+stamp+`}$`,
+				again)
 			require.Contains(t, again, member.FindStringSubmatch(text)[1])
 			require.InDelta(t, float64(time.Now().UnixMilli())/1000+16+9.5, second[0].Score, 60)
 		})
@@ -121,12 +122,13 @@ func TestWhereAFailedJobGoes(t *testing.T) {
 		"for a time, over":       {more: `,"retry_for":3600,"retry_count":1,"failed_at":` + at(now-3700), where: dead},
 		"for a time, first time": {more: `,"retry_for":3600`, where: retry},
 		"killed":                 {failure: sidekiq.Kill(errSad), where: dead},
-		"killed, not kept":       {failure: fmt.Errorf("so %w", sidekiq.Kill(errSad)), more: `,"dead":false`, where: none},
-		"discarded":              {failure: sidekiq.Discard(errSad), where: none},
-		"without a class":        {from: `"class":"HardJob"`, to: `"class":null`, where: retry},
-		"without arguments":      {from: `"args":[1,"é"]`, to: `"args":{}`, where: retry},
-		"an array":               {from: `{`, to: `[{`, where: dead},
-		"no JSON":                {from: `}`, where: dead},
+		"killed, not kept": {failure: fmt.Errorf("so %w", sidekiq.Kill(errSad)), more: `,"dead":false`,
+			where: none},
+		"discarded":         {failure: sidekiq.Discard(errSad), where: none},
+		"without a class":   {from: `"class":"HardJob"`, to: `"class":null`, where: retry},
+		"without arguments": {from: `"args":[1,"é"]`, to: `"args":{}`, where: retry},
+		"an array":          {from: `{`, to: `[{`, where: dead},
+		"no JSON":           {from: `}`, where: dead},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -195,7 +197,8 @@ func TestAPanicIsAFailureWithABacktrace(t *testing.T) {
 	t.Parallel()
 	for version, coding := range map[sidekiq.Version]*regexp.Regexp{
 		sidekiq.V5: regexp.MustCompile(`^$`), // the page of a job calls join on a list there
-		sidekiq.V7: regexp.MustCompile(`^([A-Za-z0-9+/=]{1,60}\n)+$`), sidekiq.V8: regexp.MustCompile(`^[A-Za-z0-9+/=]+$`),
+		sidekiq.V7: regexp.MustCompile(`^([A-Za-z0-9+/=]{1,60}\n)+$`),
+		sidekiq.V8: regexp.MustCompile(`^[A-Za-z0-9+/=]+$`),
 	} {
 		s := newSite(t, version)
 		s.enqueue("default", payload("default", "a", `,"backtrace":true`), payload("default", "b", `,"backtrace":3`),

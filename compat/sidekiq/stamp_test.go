@@ -37,7 +37,8 @@ func TestStampsAreWrittenAsRubyDoes(t *testing.T) {
 			}{
 				{&script.PushScript, []string{"queues", "schedule", "queue:b"},
 					[]any{f.key("queue:"), unit, 5000, "1:1:;", strings.TrimSuffix(dueOther, "}")}},
-				{&script.PushOnceScript, []string{"receipt" + micros + fmt.Sprint(unit), "queues", "schedule", "queue:b"},
+				{&script.PushOnceScript, []string{"receipt" + micros + fmt.Sprint(unit), "queues",
+					"schedule", "queue:b"},
 					[]any{60000, f.key("queue:"), unit, "1:1:;", strings.TrimSuffix(dueOther, "}")}},
 				{&script.MoveScript, []string{"retry", "queues", "queue:b"},
 					[]any{f.key("queue:"), unit, places(1, 18, 18), dueOther}},
@@ -51,7 +52,8 @@ func TestStampsAreWrittenAsRubyDoes(t *testing.T) {
 					}
 				}
 				f.schedule(sidekiq.Retry, 1, dueOther)
-				require.NoError(t, f.client.Eval(f.ctx, clockAt(micros)+lab.Text(f.client, call.script), call.keys, call.args...).Err())
+				require.NoError(t, f.client.Eval(f.ctx, clockAt(micros)+lab.Text(f.client, call.script), call.keys,
+					call.args...).Err())
 				require.Equal(t, strings.TrimSuffix(dueOther, "}")+`,"enqueued_at":`+stamp+"}",
 					f.client.LPop(f.ctx, f.key("queue:b")).Val())
 			}
@@ -119,7 +121,8 @@ func TestLargeStepsGuessTheServersTime(t *testing.T) {
 	t.Parallel()
 	for _, version := range []sidekiq.Version{sidekiq.V7, sidekiq.V8} {
 		f := newFleet(t, sidekiq.Options{Version: version})
-		require.NoError(t, f.client.ScriptLoad(f.ctx, lab.Text(f.client, &script.PushScript)).Err(), "so that each step is one command")
+		require.NoError(t, f.client.ScriptLoad(f.ctx, lab.Text(f.client, &script.PushScript)).Err(),
+			"so that each step is one command")
 		plans := &sentPlans{UniversalClient: f.client}
 		d := f.through(plans, sidekiq.Options{Version: version})
 		behind := strings.Repeat(" behind", 20)
@@ -138,8 +141,10 @@ func TestLargeStepsGuessTheServersTime(t *testing.T) {
 			got := f.queue("q")
 			require.Len(t, got, 101)
 			for _, p := range got {
-				at := stampTime(t, version, stamps.FindAllStringSubmatch(p[strings.Index(p, `"enqueued_at"`):], -1)[0][2])
-				require.False(t, at.Before(before.Add(-6*time.Millisecond)) || at.After(after.Add(6*time.Millisecond)), p)
+				at := stampTime(t, version, stamps.FindAllStringSubmatch(p[strings.Index(p, `"enqueued_at"`):],
+					-1)[0][2])
+				require.False(t, at.Before(before.Add(-6*time.Millisecond)) || at.After(after.Add(6*time.Millisecond)),
+					p)
 				require.True(t, json.Valid([]byte(p)), p)
 			}
 			require.NoError(t, f.client.Del(f.ctx, f.key("queue:q")).Err())

@@ -63,7 +63,8 @@ func (d *Dialect) Stats(ctx context.Context) (Stats, error) {
 			out.NoLists = append(out.NoLists, names[i])
 			continue
 		}
-		out.Queues = append(out.Queues, QueueStats{Name: names[i], Size: int(q.Size), Latency: d.latency(q.Oldest, out.Now)})
+		out.Queues = append(out.Queues, QueueStats{Name: names[i], Size: int(q.Size),
+			Latency: d.latency(q.Oldest, out.Now)})
 	}
 	return out, nil
 }

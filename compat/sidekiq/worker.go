@@ -74,8 +74,8 @@ type Worked struct {
 	Retried, Dead, Dropped int
 	// Returned are the jobs whose handlers did not finish within Grace: they are in their queues again.
 	Returned int
-	// Lost are the jobs that another process had put back when their handlers ended, as far as this one knows: a handler
-	// that returns no error before the next heartbeat counts as done. They ran, and will run again.
+	// Lost are the jobs that another process had put back when their handlers ended, as far as this one knows: a
+	// handler that returns no error before the next heartbeat counts as done. They ran, and will run again.
 	Lost int
 	// Rescued are the jobs of dead processes that this one put back into their queues, or set aside: see MaxDeaths.
 	Rescued int

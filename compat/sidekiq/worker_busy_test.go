@@ -75,7 +75,8 @@ func TestTheButtonsOfTheBusyPageReachAWorker(t *testing.T) {
 	}
 	ended := make(chan ending, 1)
 	go func() {
-		worked, err := s.d.Work(context.WithoutCancel(ctx), &sidekiq.WorkOptions{WebUI: true, Lease: 150 * time.Millisecond},
+		worked, err := s.d.Work(context.WithoutCancel(ctx),
+			&sidekiq.WorkOptions{WebUI: true, Lease: 150 * time.Millisecond},
 			func(ctx context.Context, j *sidekiq.Delivery) error {
 				started <- j.JID
 				<-release
@@ -232,7 +233,8 @@ func TestARescueOutlastsTheStop(t *testing.T) {
 		stop()
 		time.Sleep(100 * time.Millisecond) // the worker, which has no job, waits for its heartbeat by then
 	}))
-	worked, err := s.dialect(rescuer, sidekiq.V7).Work(working, &sidekiq.WorkOptions{Queues: []sidekiq.Queue{{Name: "other"}}}, content)
+	worked, err := s.dialect(rescuer, sidekiq.V7).Work(working,
+		&sidekiq.WorkOptions{Queues: []sidekiq.Queue{{Name: "other"}}}, content)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, sidekiq.Worked{Rescued: 1}, worked)
 	require.Zero(t, s.client.Exists(ctx, s.key("processes")).Val())

@@ -65,7 +65,8 @@ func (j *Delivery) Scan(args ...any) error {
 
 // readJob parses a payload. It fails where Ruby's parser does.
 func (d *Dialect) readJob(queue string, payload []byte) (*Delivery, error) {
-	j := &Delivery{Queue: queue, Payload: payload, version: d.version, retry: retryRule{again: true, max: -1, bury: true}}
+	j := &Delivery{Queue: queue, Payload: payload, version: d.version,
+		retry: retryRule{again: true, max: -1, bury: true}}
 	if err := members(payload, j.read); err != nil {
 		return nil, err
 	}

@@ -55,11 +55,12 @@ func TestTheEndDoesNotWaitForTheDeaf(t *testing.T) {
 	s.enqueue("default", payload("default", "a", ""))
 	started, release := make(chan bool, 1), make(chan bool)
 	t.Cleanup(func() { close(release) })
-	end := s.work(s.d, &sidekiq.WorkOptions{Grace: 50 * time.Millisecond}, func(context.Context, *sidekiq.Delivery) error {
-		started <- true
-		<-release
-		return errors.New("too late")
-	})
+	end := s.work(s.d, &sidekiq.WorkOptions{Grace: 50 * time.Millisecond},
+		func(context.Context, *sidekiq.Delivery) error {
+			started <- true
+			<-release
+			return errors.New("too late")
+		})
 	<-started
 	require.Equal(t, sidekiq.Worked{Returned: 1}, end())
 	require.Len(t, s.list("default"), 1)
@@ -112,7 +113,8 @@ func TestAQueueThatIsRefusedKeepsNoOtherJobsOfADeadProcess(t *testing.T) {
 	}
 	require.NoError(t, s.client.Set(ctx, s.key("queue:b"), "no list", 0).Err())
 	require.NoError(t, s.client.ZAdd(ctx, s.key("luatomic:sidekiq:processes"), redis.Z{Member: "dead", Score: 1}).Err())
-	opts := &sidekiq.WorkOptions{Queues: []sidekiq.Queue{{Name: "unrelated"}}, OnError: func(error, *sidekiq.Delivery) {}}
+	opts := &sidekiq.WorkOptions{Queues: []sidekiq.Queue{{Name: "unrelated"}},
+		OnError: func(error, *sidekiq.Delivery) {}}
 	end := s.work(s.d, opts, content)
 	s.eventually("one job is left", func() bool { return s.client.HLen(ctx, dead).Val() == 1 })
 	require.Len(t, s.list("a"), 1)
@@ -176,7 +178,9 @@ func TestJobsAreTakenBackWhileTheyAreOnTheirWay(t *testing.T) {
 	lua.Direct(slow) // the hook sees no shared round trip
 	slow.AddHook(heldBack(&script.WorkerTakeScript, func() {
 		s.client.Del(ctx, s.workings()[0], processes)
-		s.eventually("a heartbeat lists the process again", func() bool { return s.client.ZCard(ctx, processes).Val() == 1 })
+		s.eventually("a heartbeat lists the process again", func() bool {
+			return s.client.ZCard(ctx, processes).Val() == 1
+		})
 		first := s.client.ZRangeWithScores(ctx, processes, 0, 0).Val()[0].Score
 		s.eventually("another heartbeat follows, so the reply of that one was read", func() bool {
 			return s.client.ZRangeWithScores(ctx, processes, 0, 0).Val()[0].Score > first

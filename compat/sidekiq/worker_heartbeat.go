@@ -123,7 +123,8 @@ func (w *worker) requeue(ctx context.Context, process string, lapsed bool) (n in
 }
 
 // requeueGroup puts the jobs of one queue back, some in each call.
-func (w *worker) requeueGroup(ctx context.Context, process string, lapsed bool, g group) (n int, alive bool, err error) {
+func (w *worker) requeueGroup(ctx context.Context, process string, lapsed bool, g group) (n int, alive bool,
+	err error) {
 	for first := true; first || len(g.jobs) > 0; first = false {
 		size := min(len(g.jobs), 1000)
 		p := script.WorkerReturnParams{

@@ -46,7 +46,9 @@ func TestWorkWritesSidekiqsMetrics(t *testing.T) {
 			require.NoError(t, err)
 			for _, key := range keys {
 				name := key[len(s.ns)+1:]
-				at := slices.IndexFunc(want, func(form string) bool { return regexp.MustCompile(form).MatchString(name) })
+				at := slices.IndexFunc(want, func(form string) bool {
+					return regexp.MustCompile(form).MatchString(name)
+				})
 				if at < 0 {
 					require.NotRegexp(t, `^(j\||h\||Inner)`, name)
 					continue
@@ -76,7 +78,8 @@ func TestWorkWritesSidekiqsMetrics(t *testing.T) {
 			periods := max(0, len(want)-1)
 			if periods > 0 {
 				require.EqualValues(t, 2, executions)
-				require.Equal(t, map[string]int{"Inner|p": 2 * periods, "HardJob|p": periods, "HardJob|f": periods}, sum)
+				require.Equal(t, map[string]int{"Inner|p": 2 * periods, "HardJob|p": periods, "HardJob|f": periods},
+					sum)
 			}
 		})
 	}

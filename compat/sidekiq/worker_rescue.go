@@ -22,7 +22,8 @@ var ErrWorkerDied = errors.New("sidekiq: the processes that perform the job die"
 type workerDied int
 
 func (e workerDied) Error() string {
-	return fmt.Sprintf("%v: %d so far; look why they ended (out of memory, a crash, a kill) before it is performed again",
+	return fmt.Sprintf("%v: %d so far; look why they ended (out of memory, a crash, a kill) before it is performed "+
+		"again",
 		ErrWorkerDied, int(e))
 }
 

@@ -60,8 +60,9 @@ func (s *site) popped(set string) (member string, score float64) {
 func asideParams(p, set string) script.WorkerAsideParams {
 	params := script.WorkerAsideParams{
 		Processes: p + "processes", Working: p + "working", Rescued: p + "rescued", To: p + set,
-		Processed: p + "processed", ProcessedDay: p + "processed_day", Failed: p + "failed", FailedDay: p + "failed_day",
-		Process: "lapsed", ID: 1, Jid: "jid1", Parts: [][]byte{[]byte(`{"jid":"one","failed_at":`), []byte(`}`)},
+		Processed: p + "processed", ProcessedDay: p + "processed_day", Failed: p + "failed",
+		FailedDay: p + "failed_day",
+		Process:   "lapsed", ID: 1, Jid: "jid1", Parts: [][]byte{[]byte(`{"jid":"one","failed_at":`), []byte(`}`)},
 	}
 	if set == "dead" {
 		params.Keep, params.Max = time.Hour, 4
@@ -95,7 +96,8 @@ func TestAJobWhoseProcessesDieIsSetAside(t *testing.T) {
 				s.forgotten(process)
 				var score float64
 				text, score = s.popped("retry")
-				require.Regexp(t, `"error_message":"[^"]*: `+strconv.Itoa(deaths)+` so far[^"]*","error_class":"WorkerDied",`+
+				require.Regexp(t, `"error_message":"[^"]*: `+strconv.Itoa(deaths)+
+					` so far[^"]*","error_class":"WorkerDied",`+
 					`"failed_at":`+stamp+`,"retry_count":`+strconv.Itoa(deaths-2), text)
 				least := 15 + math.Pow(float64(deaths-2), 4)
 				require.InDelta(t, float64(time.Now().Unix())+least+15, score, 16, "Sidekiq's formula and jitter")
@@ -217,7 +219,8 @@ func TestProcessesThatCannotBeEmptiedHoldUpNoOthers(t *testing.T) {
 	for i := range 100 {
 		process := fmt.Sprintf("a%02d", i)
 		s.dies(process)
-		require.NoError(t, s.client.HSet(t.Context(), s.key("luatomic:sidekiq:working:"+process), "1", "no entry").Err())
+		require.NoError(t, s.client.HSet(t.Context(), s.key("luatomic:sidekiq:working:"+process), "1",
+			"no entry").Err())
 	}
 	s.dies("b", payload("default", "behind", ""))
 	end := s.rescues(sidekiq.WorkOptions{})

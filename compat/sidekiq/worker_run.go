@@ -81,7 +81,8 @@ func (w *worker) run(ctx context.Context) (Worked, error) {
 	err := w.loop(ctx)
 	w.quiet.Store(true)
 	w.drain()
-	// A heartbeat after the last call would list the process again. One on its way ends, so that what it rescues counts.
+	// A heartbeat after the last call would list the process again. One on its way ends, so that what it rescues
+	// counts.
 	close(stop)
 	late := time.AfterFunc(time.Second, still)
 	heart.Wait()
@@ -263,7 +264,8 @@ func (w *worker) report(err error, j *Delivery) {
 
 // permanent reports whether a retry cannot help.
 func permanent(err error) bool {
-	for _, final := range []error{lua.ErrWrongType, lua.ErrOutOfRange, lua.ErrBadName, lua.ErrTooLarge, lua.ErrCrossSlot} {
+	for _, final := range []error{lua.ErrWrongType, lua.ErrOutOfRange, lua.ErrBadName, lua.ErrTooLarge,
+		lua.ErrCrossSlot} {
 		if errors.Is(err, final) {
 			return true
 		}

@@ -92,7 +92,8 @@ func workerCalls() []workerCall {
 			}, repeat: false},
 		{script: &script.RetryDropScript, keys: "working", counts: counters,
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-				return script.RetryDrop(ctx, c, script.RetryDropParams{Working: p + "working", Processed: p + "processed",
+				return script.RetryDrop(ctx, c, script.RetryDropParams{Working: p + "working",
+					Processed:    p + "processed",
 					ProcessedDay: p + "processed_day", Failed: p + "failed", FailedDay: p + "failed_day", ID: 1})
 			}, repeat: false},
 		{script: &script.WorkerAsideScript, keys: "processes working rescued retry", counts: counters,
@@ -245,7 +246,8 @@ func TestWorkerScriptsWithAFailureAtEachWrite(t *testing.T) {
 			kept := &lastCall{UniversalClient: c, end: end}
 			_, err := call.run(once, kept, p)
 			require.ErrorIs(t, err, errKept)
-			err = c.Do(ctx, append([]any{"EVAL", withFailure(lab.Text(c, call.script), n, p)}, kept.args[2:]...)...).Err()
+			err = c.Do(ctx, append([]any{"EVAL", withFailure(lab.Text(c, call.script), n, p)},
+				kept.args[2:]...)...).Err()
 			reached := c.Del(ctx, p+"reached").Val() == 1
 			after := workState(ctx, c, p)
 			if n == 0 {

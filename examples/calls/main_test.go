@@ -64,18 +64,19 @@ func TestCallsReachTheServiceAndAreTraced(t *testing.T) {
 	client, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	var atNode, atClient book
 	stop := serve(t, client, name, &stock{pieces: map[string]int{"apple": 10}}, &atNode)
-	err := dial(t.Context(), client, name, &tracer{log: atClient.log}, func(ctx context.Context, bus *luatomic.Bus) error {
-		served(t, ctx, bus)
-		ctx = withTrace(ctx, "t-1")
-		for range 2 { // the second call is the same order, and takes nothing
-			n, err := order(ctx, bus, "order-1", Reservation{"apple", 4})
-			require.NoError(t, err)
+	err := dial(t.Context(), client, name, &tracer{log: atClient.log},
+		func(ctx context.Context, bus *luatomic.Bus) error {
+			served(t, ctx, bus)
+			ctx = withTrace(ctx, "t-1")
+			for range 2 { // the second call is the same order, and takes nothing
+				n, err := order(ctx, bus, "order-1", Reservation{"apple", 4})
+				require.NoError(t, err)
+				require.Equal(t, 6, n)
+			}
+			n, err := left.Call(ctx, bus, "apple")
 			require.Equal(t, 6, n)
-		}
-		n, err := left.Call(ctx, bus, "apple")
-		require.Equal(t, 6, n)
-		return err
-	})
+			return err
+		})
 	require.NoError(t, err)
 	stop()
 	require.Contains(t, atClient.text(), "trace t-1: call stock.left, answered by ")

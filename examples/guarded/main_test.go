@@ -30,7 +30,9 @@ func TestWritersLoseNoLine(t *testing.T) {
 	var writers sync.WaitGroup
 	for range 8 {
 		writers.Go(func() {
-			err := run(t.Context(), client, locker(t, client), page, func(text string) string { return text + "line\n" })
+			err := run(t.Context(), client, locker(t, client), page, func(text string) string {
+				return text + "line\n"
+			})
 			if err != nil {
 				t.Error(err)
 			}

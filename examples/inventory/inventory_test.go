@@ -28,7 +28,8 @@ func stocked(t *testing.T, pieces ...any) (*redis.Client, string) {
 	return client, shop
 }
 
-func reserve(ctx context.Context, c *redis.Client, shop, id string, items ...inventory.ReserveItem) (inventory.ReserveResult, error) {
+func reserve(ctx context.Context, c *redis.Client, shop, id string,
+	items ...inventory.ReserveItem) (inventory.ReserveResult, error) {
 	return inventory.Reserve(ctx, c, inventory.ReserveParams{Shop: shop, ID: id, Items: items})
 }
 
@@ -75,14 +76,16 @@ func TestAllArticlesOrNone(t *testing.T) {
 		require.ErrorIs(t, err, inventory.ErrReserveBadItem)
 	}
 	for _, want := range []int64{3, 0} {
-		n, err := inventory.Settle(t.Context(), client, inventory.SettleParams{Shop: shop, ID: "first", How: inventory.SettleHowReturned})
+		n, err := inventory.Settle(t.Context(), client,
+			inventory.SettleParams{Shop: shop, ID: "first", How: inventory.SettleHowReturned})
 		require.NoError(t, err)
 		require.Equal(t, want, n)
 		require.Equal(t, "5", left("apple"))
 	}
 	// What was given back stays given back; what was never reserved is nothing.
 	for _, id := range []string{"first", "never"} {
-		n, err := inventory.Settle(t.Context(), client, inventory.SettleParams{Shop: shop, ID: id, How: inventory.SettleHowSold})
+		n, err := inventory.Settle(t.Context(), client,
+			inventory.SettleParams{Shop: shop, ID: id, How: inventory.SettleHowSold})
 		require.NoError(t, err)
 		require.Zero(t, n)
 	}
@@ -91,7 +94,8 @@ func TestAllArticlesOrNone(t *testing.T) {
 	require.Equal(t, "5", left("apple"), "a late repeat of the reservation")
 	_, err = reserve(t.Context(), client, shop, "second", apples)
 	require.NoError(t, err)
-	n, err := inventory.Settle(t.Context(), client, inventory.SettleParams{Shop: shop, ID: "second", How: inventory.SettleHowSold})
+	n, err := inventory.Settle(t.Context(), client,
+		inventory.SettleParams{Shop: shop, ID: "second", How: inventory.SettleHowSold})
 	require.NoError(t, err)
 	require.EqualValues(t, 2, n)
 	require.Equal(t, "3", left("apple"))
@@ -105,7 +109,8 @@ func TestNothingIsSoldTwice(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 40 {
 		all.Go(func() {
-			out, err := reserve(t.Context(), client, shop, fmt.Sprint(i), inventory.ReserveItem{Article: "apple", N: 2}, inventory.ReserveItem{Article: "pear", N: 3})
+			out, err := reserve(t.Context(), client, shop, fmt.Sprint(i), inventory.ReserveItem{Article: "apple", N: 2},
+				inventory.ReserveItem{Article: "pear", N: 3})
 			if err == nil && out.Reserved {
 				reserved.Add(1)
 			}

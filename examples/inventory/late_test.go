@@ -16,7 +16,8 @@ var apples = inventory.ReserveItem{Article: "apple", N: 3}
 // reached the server.
 func TestALateCopyOfAReservationTakesNothing(t *testing.T) {
 	t.Parallel()
-	for how, left := range map[inventory.SettleHow]string{inventory.SettleHowSold: "7", inventory.SettleHowReturned: "10"} {
+	for how, left := range map[inventory.SettleHow]string{inventory.SettleHowSold: "7",
+		inventory.SettleHowReturned: "10"} {
 		client, shop := stocked(t, "s:apple", 10)
 		_, err := reserve(t.Context(), client, shop, "1", apples)
 		require.NoError(t, err)

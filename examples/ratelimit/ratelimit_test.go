@@ -17,7 +17,8 @@ func TestABurstThenTheRate(t *testing.T) {
 	t.Parallel()
 	client, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	spend := func(n int64) ratelimit.AllowResult {
-		out, err := ratelimit.Allow(t.Context(), client, ratelimit.AllowParams{Name: name, N: n, Burst: 10, Period: time.Hour})
+		out, err := ratelimit.Allow(t.Context(), client,
+			ratelimit.AllowParams{Name: name, N: n, Burst: 10, Period: time.Hour})
 		require.NoError(t, err)
 		return out
 	}
@@ -26,10 +27,12 @@ func TestABurstThenTheRate(t *testing.T) {
 	out := spend(5)
 	require.False(t, out.Allowed)
 	require.EqualValues(t, 4, out.Left, "what is refused is not spent")
-	require.InDelta(t, (6 * time.Minute).Seconds(), out.RetryAfter.Seconds(), 60, "a tenth of an hour for the one that is missing")
+	require.InDelta(t, (6 * time.Minute).Seconds(), out.RetryAfter.Seconds(), 60,
+		"a tenth of an hour for the one that is missing")
 	require.True(t, spend(4).Allowed)
 	require.False(t, spend(1).Allowed)
-	_, err := ratelimit.Allow(t.Context(), client, ratelimit.AllowParams{Name: name, N: 11, Burst: 10, Period: time.Hour})
+	_, err := ratelimit.Allow(t.Context(), client,
+		ratelimit.AllowParams{Name: name, N: 11, Burst: 10, Period: time.Hour})
 	require.ErrorIs(t, err, ratelimit.ErrAllowTooMuch)
 }
 

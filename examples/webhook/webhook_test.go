@@ -155,9 +155,10 @@ func TestABeginningOfUnknownOutcomeIsGivenBack(t *testing.T) {
 		}
 		return run()
 	}})
-	e := &receiver{client, source, webhook.Handle(client, source, func(context.Context, string, []byte) ([]byte, error) {
-		return []byte("done"), nil
-	})}
+	e := &receiver{client, source, webhook.Handle(client, source,
+		func(context.Context, string, []byte) ([]byte, error) {
+			return []byte("done"), nil
+		})}
 	proxy.Drop(1, lab.Sent(&webhook.BeginScript))
 	require.Equal(t, http.StatusServiceUnavailable, e.deliver(t.Context(), "e").Code)
 	require.Equal(t, 1, proxy.Stats().Lost, "it has begun")
@@ -185,7 +186,8 @@ func TestTheLaterAttemptAnswers(t *testing.T) {
 	t.Parallel()
 	client, source := luatomictest.Client(t), luatomictest.Namespace(t)
 	begin := func(token string) webhook.BeginState {
-		out, err := webhook.Begin(t.Context(), client, webhook.BeginParams{Source: source, ID: "e", Token: token, Lease: time.Minute})
+		out, err := webhook.Begin(t.Context(), client, webhook.BeginParams{Source: source, ID: "e", Token: token,
+			Lease: time.Minute})
 		require.NoError(t, err)
 		return out.State
 	}

@@ -1,5 +1,5 @@
-// Package ahead has a plain command go out with a script, in front of it and in the same round trip: for a value that is
-// too large to pass through Lua, and which must be stored before the script says that it is there.
+// Package ahead has a plain command go out with a script, in front of it and in the same round trip: for a value that
+// is too large to pass through Lua, and which must be stored before the script says that it is there.
 package ahead
 
 import "github.com/redis/go-redis/v9"

@@ -61,7 +61,8 @@ func (p *Played) locks(t *testing.T, c *redis.Client, name string, s Scene) {
 	t.Cleanup(func() { require.NoError(t, locks.Close()) })
 	hold := s.Hold
 	if hold == nil {
-		hold = func(ctx context.Context, l *lock.Locker, name string, f func(context.Context, *lock.Lease) error) error {
+		hold = func(ctx context.Context, l *lock.Locker, name string,
+			f func(context.Context, *lock.Lease) error) error {
 			return l.Do(ctx, name, f)
 		}
 	}

@@ -22,8 +22,8 @@ import (
 var failovers = flag.Int("drill.failovers", 0, "failovers of TestDrillOfFailovers; 0: 3, in the long form 60")
 
 // A replica takes over, again and again, while the old master still serves its clients for up to 200 ms, as behind a
-// partition. What the old master confirmed meanwhile is lost, and counted. What a replica had is not: no job that it knew
-// of is lost, none that it knew to be over comes back, and fences grow.
+// partition. What the old master confirmed meanwhile is lost, and counted. What a replica had is not: no job that it
+// knew of is lost, none that it knew to be over comes back, and fences grow.
 func TestDrillOfFailovers(t *testing.T) {
 	t.Parallel()
 	rounds := 3
@@ -34,7 +34,8 @@ func TestDrillOfFailovers(t *testing.T) {
 	seed := rand.Uint64()
 	override(&seed, *drillSeed)
 	t.Logf("-drill.seed=%d", seed)
-	f := openField(t, seed, nil, "producer", "producer", "consumer", "consumer", "consumer", "taker", "poller", "holder", "holder")
+	f := openField(t, seed, nil, "producer", "producer", "consumer", "consumer", "consumer", "taker", "poller",
+		"holder", "holder")
 	replica := f.replica()
 	for range rounds {
 		stop, before := f.mark(), f.operations()

@@ -102,7 +102,8 @@ func endOfCall(out, want string, err error) string {
 		return history.Not
 	case err == nil, errors.Is(err, lua.ErrNotExecuted):
 		return endOf(err)
-	case errors.Is(err, rpc.ErrNodeLost), errors.Is(err, context.DeadlineExceeded), errors.Is(err, lua.ErrOutcomeUnknown),
+	case errors.Is(err, rpc.ErrNodeLost), errors.Is(err, context.DeadlineExceeded), errors.Is(err,
+		lua.ErrOutcomeUnknown),
 		errors.As(err, &remote) && remote.Code == rpc.CodeDeadline:
 		return history.Unknown
 	}

@@ -42,8 +42,8 @@ type Server struct {
 	closeOnce sync.Once
 }
 
-var errNarrow = errors.New("embedded server: the imitation of Redis cuts numbers to 32 bits on this system, times too: " +
-	"use a real server")
+var errNarrow = errors.New("embedded server: the imitation of Redis cuts numbers to 32 bits on this system, " +
+	"times too: use a real server")
 
 // Start opens a loopback port and serves an empty database there until Close. On a 32-bit system it fails.
 func Start() (*Server, error) {

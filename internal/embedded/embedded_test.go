@@ -54,14 +54,18 @@ func TestKeysExpireByRealTime(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, client.Set(ctx, "set", "v", life).Err())
 	require.NoError(t, client.HSet(ctx, "hash", "f", "v").Err())
-	require.NoError(t, client.Eval(ctx, `return redis.call('PEXPIRE', KEYS[1], ARGV[1])`, []string{"hash"}, life.Milliseconds()).Err())
+	require.NoError(t, client.Eval(ctx, `return redis.call('PEXPIRE', KEYS[1], ARGV[1])`, []string{"hash"},
+		life.Milliseconds()).Err())
 	require.NoError(t, client.Set(ctx, "forever", "v", 0).Err())
 	require.LessOrEqual(t, client.PTTL(ctx, "set").Val(), life)
 	require.EqualValues(t, 2, client.Exists(ctx, "set", "hash").Val())
-	require.Eventually(t, func() bool { return client.Exists(ctx, "set", "hash").Val() == 0 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool {
+		return client.Exists(ctx, "set", "hash").Val() == 0
+	}, 20*time.Second, time.Millisecond)
 	ended, err := client.Time(ctx).Result()
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, ended.Sub(began), life, "not early either, by the clock that TestTimeIsTheWallClock is about")
+	require.GreaterOrEqual(t, ended.Sub(began), life,
+		"not early either, by the clock that TestTimeIsTheWallClock is about")
 	require.EqualValues(t, 1, client.Exists(ctx, "forever").Val())
 }
 
@@ -186,7 +190,9 @@ func TestManyExpiringKeysDoNotSlowScriptsDown(t *testing.T) {
 	}
 	t.Logf("50 scripts take %v, and %v without the keys", many, none)
 	require.Less(t, many, 4*none, "it visits them once a step, and not at each access")
-	require.Eventually(t, func() bool { return client.Exists(ctx, "short").Val() == 0 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool {
+		return client.Exists(ctx, "short").Val() == 0
+	}, 20*time.Second, time.Millisecond)
 }
 
 // TestScriptVocabulary runs the commands and Lua functions that the library's scripts use.
@@ -197,11 +203,15 @@ func TestScriptVocabulary(t *testing.T) {
 		name, script string
 		want         any
 	}{
-		{"HSET HMGET", `redis.call('HSET', KEYS[1], 'a', '1', 'b', '2') return redis.call('HMGET', KEYS[1], 'b', 'none', 'a')`, []any{"2", nil, "1"}},
+		{"HSET HMGET",
+			`redis.call('HSET', KEYS[1], 'a', '1', 'b', '2') return redis.call('HMGET', KEYS[1], 'b', 'none', 'a')`,
+			[]any{"2", nil, "1"}},
 		{"HINCRBY HDEL HLEN HEXISTS", `redis.call('HINCRBY', KEYS[1], 'n', 5) redis.call('HSET', KEYS[1], 'x', '') redis.call('HDEL', KEYS[1], 'x')
 			return {redis.call('HLEN', KEYS[1]), redis.call('HGET', KEYS[1], 'n'), redis.call('HEXISTS', KEYS[1], 'x')}`, []any{int64(1), "5", int64(0)}},
-		{"HSETNX HGETALL", `redis.call('HSETNX', KEYS[1], 'a', '1') redis.call('HSETNX', KEYS[1], 'a', '2') return redis.call('HGETALL', KEYS[1])`, []any{"a", "1"}},
-		{"LPOP count", `redis.call('RPUSH', KEYS[1], 'a', 'b', 'c') return redis.call('LPOP', KEYS[1], 2)`, []any{"a", "b"}},
+		{"HSETNX HGETALL",
+			`redis.call('HSETNX', KEYS[1], 'a', '1') redis.call('HSETNX', KEYS[1], 'a', '2') return redis.call('HGETALL', KEYS[1])`, []any{"a", "1"}},
+		{"LPOP count", `redis.call('RPUSH', KEYS[1], 'a', 'b', 'c') return redis.call('LPOP', KEYS[1], 2)`,
+			[]any{"a", "b"}},
 		{"LPOP count missing", `return {redis.call('LPOP', KEYS[1], 2), 7}`, []any{nil, int64(7)}},
 		{"LRANGE LTRIM LLEN LINDEX", `redis.call('RPUSH', KEYS[1], 'a', 'b', 'c') redis.call('LTRIM', KEYS[1], 1, -1)
 			return {redis.call('LLEN', KEYS[1]), redis.call('LINDEX', KEYS[1], 0), redis.call('LRANGE', KEYS[1], 0, -1)}`, []any{int64(2), "b", []any{"b", "c"}}},
@@ -209,12 +219,16 @@ func TestScriptVocabulary(t *testing.T) {
 			return redis.call('ZRANGE', KEYS[1], '-inf', 3, 'BYSCORE', 'LIMIT', 0, 2)`, []any{"a", "b"}},
 		{"ZRANGE BYSCORE WITHSCORES", `redis.call('ZADD', KEYS[1], 1234567890123, 'a')
 			return redis.call('ZRANGE', KEYS[1], '-inf', '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')`, []any{"a", "1234567890123"}},
-		{"ZRANGE REV", `redis.call('ZADD', KEYS[1], 1, 'a', 2, 'b') return redis.call('ZRANGE', KEYS[1], 0, 0, 'REV')`, []any{"b"}},
-		{"ZRANGEBYSCORE LIMIT", `redis.call('ZADD', KEYS[1], 1, 'a', 2, 'b') return redis.call('ZRANGEBYSCORE', KEYS[1], '(1', '+inf', 'LIMIT', 0, 5)`, []any{"b"}},
-		{"ZMSCORE", `redis.call('ZADD', KEYS[1], 1.5, 'a') return redis.call('ZMSCORE', KEYS[1], 'a', 'none')`, []any{"1.5", nil}},
+		{"ZRANGE REV", `redis.call('ZADD', KEYS[1], 1, 'a', 2, 'b') return redis.call('ZRANGE', KEYS[1], 0, 0, 'REV')`,
+			[]any{"b"}},
+		{"ZRANGEBYSCORE LIMIT",
+			`redis.call('ZADD', KEYS[1], 1, 'a', 2, 'b') return redis.call('ZRANGEBYSCORE', KEYS[1], '(1', '+inf', 'LIMIT', 0, 5)`, []any{"b"}},
+		{"ZMSCORE", `redis.call('ZADD', KEYS[1], 1.5, 'a') return redis.call('ZMSCORE', KEYS[1], 'a', 'none')`,
+			[]any{"1.5", nil}},
 		{"ZMSCORE missing", `return redis.call('ZMSCORE', KEYS[1], 'a', 'b')`, []any{nil, nil}},
 		{"ZSCORE nil is false", `return redis.call('ZSCORE', KEYS[1], 'none') == false and 1 or 0`, int64(1)},
-		{"ZPOPMIN", `redis.call('ZADD', KEYS[1], 1, 'a', 2, 'b') return redis.call('ZPOPMIN', KEYS[1], 1)`, []any{"a", "1"}},
+		{"ZPOPMIN", `redis.call('ZADD', KEYS[1], 1, 'a', 2, 'b') return redis.call('ZPOPMIN', KEYS[1], 1)`,
+			[]any{"a", "1"}},
 		{"ZREM ZCARD ZCOUNT", `redis.call('ZADD', KEYS[1], 1, 'a', 2, 'b', 3, 'c') redis.call('ZREM', KEYS[1], 'a', 'none')
 			return {redis.call('ZCARD', KEYS[1]), redis.call('ZCOUNT', KEYS[1], '-inf', 2)}`, []any{int64(2), int64(1)}},
 		{"ZADD NX XX GT CH", `redis.call('ZADD', KEYS[1], 5, 'a')
@@ -226,37 +240,55 @@ func TestScriptVocabulary(t *testing.T) {
 		{"SET NX PX GET PTTL", `redis.call('SET', KEYS[1], 'v', 'NX', 'PX', 60000) local again = redis.call('SET', KEYS[1], 'w', 'NX', 'PX', 60000)
 			local ttl = redis.call('PTTL', KEYS[1]) return {again, redis.call('GET', KEYS[1]), (ttl > 50000 and ttl <= 60000) and 1 or 0}`, []any{nil, "v", int64(1)}},
 		{"SET status", `return redis.call('SET', KEYS[1], 'v').ok`, "OK"},
-		{"PTTL of nothing and forever", `redis.call('SET', KEYS[1], 'v') return {redis.call('PTTL', KEYS[1]), redis.call('PTTL', KEYS[1] .. 'none')}`, []any{int64(-1), int64(-2)}},
+		{"PTTL of nothing and forever",
+			`redis.call('SET', KEYS[1], 'v') return {redis.call('PTTL', KEYS[1]), redis.call('PTTL', KEYS[1] .. 'none')}`, []any{int64(-1), int64(-2)}},
 		{"PEXPIREAT PERSIST", `redis.call('SET', KEYS[1], 'v') local t = redis.call('TIME')
 			redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', t[1] * 1000 + 60000)) local ttl = redis.call('PTTL', KEYS[1])
 			redis.call('PERSIST', KEYS[1]) return {ttl > 50000 and 1 or 0, redis.call('PTTL', KEYS[1])}`, []any{int64(1), int64(-1)}},
-		{"PEXPIRE GT", `redis.call('SET', KEYS[1], 'v', 'PX', 60000) return redis.call('PEXPIRE', KEYS[1], 1000, 'GT')`, int64(0)},
+		{"PEXPIRE GT", `redis.call('SET', KEYS[1], 'v', 'PX', 60000) return redis.call('PEXPIRE', KEYS[1], 1000, 'GT')`,
+			int64(0)},
 		{"INCRBY INCR", `redis.call('INCRBY', KEYS[1], 41) return redis.call('INCR', KEYS[1])`, int64(42)},
 		{"TYPE", `redis.call('RPUSH', KEYS[1], 'a') return redis.call('TYPE', KEYS[1]).ok`, "list"},
-		{"DEL UNLINK EXISTS", `redis.call('SET', KEYS[1], 'v') return {redis.call('EXISTS', KEYS[1]), redis.call('UNLINK', KEYS[1]), redis.call('DEL', KEYS[1])}`, []any{int64(1), int64(1), int64(0)}},
-		{"SADD SREM SMEMBERS SISMEMBER", `redis.call('SADD', KEYS[1], 'a', 'b') redis.call('SREM', KEYS[1], 'b') return {redis.call('SMEMBERS', KEYS[1]), redis.call('SISMEMBER', KEYS[1], 'b')}`, []any{[]any{"a"}, int64(0)}},
-		{"LMOVE", `redis.call('RPUSH', KEYS[1], 'a', 'b') return redis.call('LMOVE', KEYS[1], KEYS[1], 'LEFT', 'RIGHT')`, "a"},
-		{"MGET", `redis.call('SET', KEYS[1], 'v') return redis.call('MGET', KEYS[1], KEYS[1] .. 'none')`, []any{"v", nil}},
-		{"LREM LPOS", `redis.call('RPUSH', KEYS[1], 'a', 'b', 'a') return {redis.call('LPOS', KEYS[1], 'b'), redis.call('LREM', KEYS[1], 1, 'a')}`, []any{int64(1), int64(1)}},
+		{"DEL UNLINK EXISTS",
+			`redis.call('SET', KEYS[1], 'v') return {redis.call('EXISTS', KEYS[1]), redis.call('UNLINK', KEYS[1]), redis.call('DEL', KEYS[1])}`, []any{int64(1), int64(1), int64(0)}},
+		{"SADD SREM SMEMBERS SISMEMBER",
+			`redis.call('SADD', KEYS[1], 'a', 'b') redis.call('SREM', KEYS[1], 'b') return {redis.call('SMEMBERS', KEYS[1]), redis.call('SISMEMBER', KEYS[1], 'b')}`, []any{[]any{"a"}, int64(0)}},
+		{"LMOVE",
+			`redis.call('RPUSH', KEYS[1], 'a', 'b') return redis.call('LMOVE', KEYS[1], KEYS[1], 'LEFT', 'RIGHT')`,
+			"a"},
+		{"MGET", `redis.call('SET', KEYS[1], 'v') return redis.call('MGET', KEYS[1], KEYS[1] .. 'none')`,
+			[]any{"v", nil}},
+		{"LREM LPOS",
+			`redis.call('RPUSH', KEYS[1], 'a', 'b', 'a') return {redis.call('LPOS', KEYS[1], 'b'), redis.call('LREM', KEYS[1], 1, 'a')}`, []any{int64(1), int64(1)}},
 		{"PUBLISH counts no receiver", `return redis.call('PUBLISH', 'none', 'x')`, int64(0)},
 		{"format of large numbers", `return string.format('%.0f', 1795227802144100)`, "1795227802144100"},
 		{"tonumber and comparison", `return tonumber('1795227802144') > 1795227802143 and 1 or 0`, int64(1)},
-		{"unpack of 1000", `local t = {} for i = 1, 1000 do t[i] = i end redis.call('RPUSH', KEYS[1], unpack(t)) return redis.call('LLEN', KEYS[1])`, int64(1000)},
-		{"unpack of 4000", `local t = {} for i = 1, 4000 do t[i] = i end redis.call('RPUSH', KEYS[1], unpack(t)) return redis.call('LLEN', KEYS[1])`, int64(4000)},
-		{"string library", `local s = '17:ab' local i = string.find(s, ':', 1, true) return {string.sub(s, i + 1), #s, string.byte('a'), string.char(98), string.rep('x', 3), string.gsub('a.b', '%.', '-')}`, []any{"ab", int64(5), int64(97), "b", "xxx", "a-b", int64(1)}},
+		{"unpack of 1000",
+			`local t = {} for i = 1, 1000 do t[i] = i end redis.call('RPUSH', KEYS[1], unpack(t)) return redis.call('LLEN', KEYS[1])`, int64(1000)},
+		{"unpack of 4000",
+			`local t = {} for i = 1, 4000 do t[i] = i end redis.call('RPUSH', KEYS[1], unpack(t)) return redis.call('LLEN', KEYS[1])`, int64(4000)},
+		{"string library",
+			`local s = '17:ab' local i = string.find(s, ':', 1, true) return {string.sub(s, i + 1), #s, string.byte('a'), string.char(98), string.rep('x', 3), string.gsub('a.b', '%.', '-')}`, []any{"ab", int64(5), int64(97), "b", "xxx", "a-b", int64(1)}},
 		{"string.match", `return {string.match('1700:job', '^(%d+):(.*)$')}`, []any{"1700", "job"}},
-		{"table library", `local t = {'b', 'a'} table.sort(t) table.insert(t, 'c') return {table.concat(t, ','), table.remove(t)}`, []any{"a,b,c", "c"}},
-		{"binary values", `redis.call('SET', KEYS[1], ARGV[1]) return {redis.call('GET', KEYS[1]), #ARGV[1]}`, []any{"\x00\r\n\xff", int64(4)}},
+		{"table library",
+			`local t = {'b', 'a'} table.sort(t) table.insert(t, 'c') return {table.concat(t, ','), table.remove(t)}`,
+			[]any{"a,b,c", "c"}},
+		{"binary values", `redis.call('SET', KEYS[1], ARGV[1]) return {redis.call('GET', KEYS[1]), #ARGV[1]}`,
+			[]any{"\x00\r\n\xff", int64(4)}},
 		{"numbers are truncated", `return {3.99, -3.99}`, []any{int64(3), int64(-3)}},
 		{"booleans", `return {true, false, 'end'}`, []any{int64(1), nil, "end"}},
 		{"nil ends an array", `return {1, nil, 3}`, []any{int64(1)}},
 		{"error_reply", `return redis.error_reply('HELD by another') and 1`, int64(1)},
 		{"status_reply", `return redis.status_reply('FINE')`, "FINE"},
-		{"pcall gives err", `redis.call('SET', KEYS[1], 'v') local r = redis.pcall('INCR', KEYS[1]) return type(r) == 'table' and r.err and 1 or 0`, int64(1)},
+		{"pcall gives err",
+			`redis.call('SET', KEYS[1], 'v') local r = redis.pcall('INCR', KEYS[1]) return type(r) == 'table' and r.err and 1 or 0`, int64(1)},
 		{"math", `return {math.max(1, 5), math.floor(2.7), math.min(3, 2)}`, []any{int64(5), int64(2), int64(2)}},
 		{"XADD XLEN", `redis.call('XADD', KEYS[1], '*', 'f', 'v') return redis.call('XLEN', KEYS[1])`, int64(1)},
-		{"local functions and loops", `local function f(n) return n * 2 end local s = 0 for _, v in ipairs({1, 2}) do s = s + f(v) end return s`, int64(6)},
-		{"STRLEN APPEND GETRANGE", `redis.call('APPEND', KEYS[1], 'abc') return {redis.call('STRLEN', KEYS[1]), redis.call('GETRANGE', KEYS[1], 1, 1)}`, []any{int64(3), "b"}},
+		{"local functions and loops",
+			`local function f(n) return n * 2 end local s = 0 for _, v in ipairs({1, 2}) do s = s + f(v) end return s`,
+			int64(6)},
+		{"STRLEN APPEND GETRANGE",
+			`redis.call('APPEND', KEYS[1], 'abc') return {redis.call('STRLEN', KEYS[1]), redis.call('GETRANGE', KEYS[1], 1, 1)}`, []any{int64(3), "b"}},
 		{"SETEX PSETEX GETDEL", `redis.call('SET', KEYS[1], 'v', 'EX', 10) return redis.call('GETDEL', KEYS[1])`, "v"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -276,7 +308,8 @@ func TestScriptsByDigest(t *testing.T) {
 	require.True(t, redis.HasErrorPrefix(err, "NOSCRIPT"), "%v", err)
 	sha, err := client.ScriptLoad(ctx, script).Result()
 	require.NoError(t, err)
-	for name, call := range map[string]func(context.Context, string, []string, ...any) *redis.Cmd{"EVALSHA": client.EvalSha, "EVALSHA_RO": client.EvalShaRO} {
+	for name, call := range map[string]func(context.Context, string, []string,
+		...any) *redis.Cmd{"EVALSHA": client.EvalSha, "EVALSHA_RO": client.EvalShaRO} {
 		got, err := call(ctx, sha, []string{"k"}, "v").Result()
 		require.NoError(t, err, name)
 		require.Equal(t, []any{"k", "v"}, got, name)

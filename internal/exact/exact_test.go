@@ -48,7 +48,8 @@ func TestTextsThatAreReplacedAreFound(t *testing.T) {
 		bad, []string{"a", bad}, [1]string{bad}, map[string]int{bad: 1}, map[string]string{"a": bad},
 		map[text]int{{bad}: 1}, map[named]int{bad: 1}, map[both]int{{bad}: 1},
 		[]any{1, map[string]any{"a": []any{bad}}}, record{Name: bad}, &record{inner: inner{bad}},
-		[]*record{{Next: &record{Name: bad}}}, text{bad}, []text{{bad}}, []pointed{{bad}}, &pointed{bad}, []*pointed{{bad}},
+		[]*record{{Next: &record{Name: bad}}}, text{bad}, []text{{bad}}, []pointed{{bad}}, &pointed{bad},
+		[]*pointed{{bad}},
 		json.RawMessage(`"` + bad + `"`), []json.RawMessage{json.RawMessage(`"` + bad + `"`)},
 	} {
 		encoded, err := json.Marshal(v)

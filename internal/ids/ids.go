@@ -1,8 +1,8 @@
 // Package ids reads the ids of all jobs of a state, page by page, while consumers take some and promoters move others.
 //
-// A rank that counts from the head is no place to go on from: each job that leaves before it moves those behind it up, and
-// one of them is passed over. A list is read from its tail, by ranks that count from there: what is taken from the head
-// does not move them. A sorted set is read on from a score.
+// A rank that counts from the head is no place to go on from: each job that leaves before it moves those behind it up,
+// and one of them is passed over. A list is read from its tail, by ranks that count from there: what is taken from the
+// head does not move them. A sorted set is read on from a score.
 package ids
 
 import (
@@ -44,7 +44,8 @@ func List(client redis.UniversalClient, key string) *Reader {
 	return &Reader{client: client, key: key, list: true, last: -1}
 }
 
-// Set returns a reader of a sorted set, from the smallest score. It reads no id twice, unless its score grows meanwhile.
+// Set returns a reader of a sorted set, from the smallest score. It reads no id twice, unless its score grows
+// meanwhile.
 func Set(client redis.UniversalClient, key string) *Reader {
 	return &Reader{client: client, key: key, from: math.Inf(-1)}
 }

@@ -162,7 +162,8 @@ func newLock(kind, prefix, tag, name string) (Lock, error) {
 	return Lock{Record: prefix + kind + ":{" + tag + "}:" + name, Queue: prefix + kind + "q:{" + tag + "}:" + name}, nil
 }
 
-// LockOf names the keys of the lock, semaphore or read-write lock with that record, and says whether it is a plain lock.
+// LockOf names the keys of the lock, semaphore or read-write lock with that record, and says whether it is a plain
+// lock.
 func LockOf(prefix, record string) (_ Lock, plain bool, err error) {
 	kind, rest, ok := strings.Cut(strings.TrimPrefix(record, prefix), ":{")
 	if !ok || !strings.HasPrefix(record, prefix) || kind != "lock" && kind != "sem" && kind != "rw" {

@@ -55,9 +55,11 @@ func TestKeysOfAQueueWithoutATag(t *testing.T) {
 	t.Parallel()
 	q, err := keys.NewQueue("app:", "", "mail")
 	require.NoError(t, err)
-	require.Equal(t, []string{"app:{mail}:r", "app:{mail}:s", "app:{mail}:b", "app:{mail}:l", "app:{mail}:n", "app:{mail}:d", "app:{mail}:u",
+	require.Equal(t, []string{"app:{mail}:r", "app:{mail}:s", "app:{mail}:b", "app:{mail}:l", "app:{mail}:n",
+		"app:{mail}:d", "app:{mail}:u",
 		"app:{mail}:ux", "app:{mail}:c", "app:{mail}:w", "app:{mail}:i:t", "app:{mail}:w:x"},
-		[]string{q.Ready, q.Scheduled, q.Bodies, q.Leases, q.Failures, q.Dead, q.Unique, q.Expiry, q.Control, q.Wake, q.Receipt("t"), q.Channel("x")})
+		[]string{q.Ready, q.Scheduled, q.Bodies, q.Leases, q.Failures, q.Dead, q.Unique, q.Expiry, q.Control, q.Wake,
+			q.Receipt("t"), q.Channel("x")})
 	q, err = keys.NewQueue("app:", "in", "mail")
 	require.NoError(t, err)
 	require.Equal(t, "app:{in}{mail}:r", q.Ready)

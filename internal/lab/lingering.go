@@ -71,8 +71,8 @@ func (h *HeldUp) Deliver(held []byte) {
 	_, _ = conn.Read(make([]byte, 4096))
 }
 
-// lingering is a connection whose first request leaves the client, is held somewhere, and reaches the server later, when
-// the client has long lost the connection.
+// lingering is a connection whose first request leaves the client, is held somewhere, and reaches the server later,
+// when the client has long lost the connection.
 type lingering struct {
 	net.Conn
 	h *HeldUp

@@ -39,8 +39,8 @@ func NewLocker(t testing.TB, opts *lock.Options) (*lock.Locker, string, *redis.C
 	return Locker(t, client, opts), luatomictest.Namespace(t), client
 }
 
-// Locker returns a locker that is closed at the end of the test. Without a claim it has one that outlasts a pause of the
-// machine.
+// Locker returns a locker that is closed at the end of the test. Without a claim it has one that outlasts a pause of
+// the machine.
 func Locker(t testing.TB, c redis.UniversalClient, opts *lock.Options) *lock.Locker {
 	t.Helper()
 	var own lock.Options

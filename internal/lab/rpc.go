@@ -39,8 +39,8 @@ func RunBus(t testing.TB, b *rpc.Bus) (stop func()) {
 	return stop
 }
 
-// Serving returns a bus that serves the method and is announced. Without a lease it has one that outlasts a pause of the
-// machine.
+// Serving returns a bus that serves the method and is announced. Without a lease it has one that outlasts a pause of
+// the machine.
 func Serving[Req, Res any](
 	t testing.TB, m rpc.Method[Req, Res], client redis.UniversalClient, name string, opts *rpc.Options,
 	h func(context.Context, Req) (Res, error),

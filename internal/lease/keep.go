@@ -14,12 +14,13 @@ type keptContext struct {
 	lease           *Lease
 
 	// Of the first context of a lease alone.
-	timer  *time.Timer             // fires when the lease may be over
-	all    context.Context         // ends with the lease, for later contexts; nil while there are none
-	die    context.CancelCauseFunc // ends all
-	server *server                 // renews it, nil while none does; guarded by the lock of renewals, like next and index
-	next   time.Time               // when to renew
-	index  int                     // in the server's heap
+	timer *time.Timer             // fires when the lease may be over
+	all   context.Context         // ends with the lease, for later contexts; nil while there are none
+	die   context.CancelCauseFunc // ends all
+	// renews it, nil while none does; guarded by the lock of renewals, like next and index
+	server *server
+	next   time.Time // when to renew
+	index  int       // in the server's heap
 }
 
 // Err is nil while the lease holds.

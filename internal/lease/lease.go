@@ -98,8 +98,8 @@ func End(sent time.Time, length time.Duration) time.Time { return sent.Add(lengt
 func Drift(d time.Duration) time.Duration { return d / 1000 }
 
 // InTime makes an attempt to acquire, and another one where what it acquired is over when the answer comes: the runtime
-// has repeated the call through an outage, and the lease counts from the first time that it was sent. The same token has
-// the lease still, or gets it anew. until is the end of what the attempt acquired, zero where that is nothing.
+// has repeated the call through an outage, and the lease counts from the first time that it was sent. The same token
+// has the lease still, or gets it anew. until is the end of what the attempt acquired, zero where that is nothing.
 func InTime(attempt func(sent time.Time) (until time.Time)) {
 	for range 2 {
 		if until := attempt(time.Now()); until.IsZero() || Left(until) > 0 {

@@ -2,9 +2,9 @@
 //
 // A Line stands before one server. A call without company is sent at once. With company it is sent once the other
 // goroutines that can run have had their turn: the reply of one round trip wakes many callers, and their next calls go
-// out together. While enough round trips are under way, calls wait for one of them to return, or for the next call where
-// all of them take long. No timer delays a call. A call without company costs a mutex, and where its context can end, the
-// way to another goroutine and back.
+// out together. While enough round trips are under way, calls wait for one of them to return, or for the next call
+// where all of them take long. No timer delays a call. A call without company costs a mutex, and where its context can
+// end, the way to another goroutine and back.
 package merge
 
 import (
@@ -22,8 +22,8 @@ const (
 	// sharedTrips is how many round trips are under way at most while more callers share them. While one is at the
 	// server, the callers of another have their turn, and the third one waits for neither.
 	sharedTrips = 3
-	// longTrip is after how much time round trips count no more, while there are fewer than mostTrips: a connection that is
-	// dead holds up its own calls only.
+	// longTrip is after how much time round trips count no more, while there are fewer than mostTrips: a connection
+	// that is dead holds up its own calls only.
 	longTrip  = 20 * time.Millisecond
 	mostTrips = 8
 	// maxItems and maxBytes bound one round trip, which is as slow as its slowest part.
@@ -48,8 +48,8 @@ type Line[T any] struct {
 	gone    int // of those that wait
 }
 
-// New returns a line. Its send makes one round trip for the items; a single item is sent with the context of its caller,
-// without its end.
+// New returns a line. Its send makes one round trip for the items; a single item is sent with the context of its
+// caller, without its end.
 func New[T any](send func(ctx context.Context, items []T)) *Line[T] {
 	return &Line[T]{send: send, longTrip: longTrip}
 }
@@ -230,8 +230,8 @@ func (l *Line[T]) sendWaiting(batch []*place[T], age uint64) {
 	}
 }
 
-// next takes what the next round trip carries, after one of that age of so many items, and returns its age. Where nothing
-// waits, or enough others are under way, there is one round trip less.
+// next takes what the next round trip carries, after one of that age of so many items, and returns its age. Where
+// nothing waits, or enough others are under way, there is one round trip less.
 func (l *Line[T]) next(returned int, age uint64) ([]*place[T], uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -46,7 +46,9 @@ func (s *server) sent() [][]int {
 func (s *server) fill(t *testing.T, do func()) {
 	for i := range merge.FewTrips {
 		go do()
-		luatomictest.Eventually(t, 10*time.Second, "the round trip is under way", func() bool { return len(s.sent()) == i+1 })
+		luatomictest.Eventually(t, 10*time.Second, "the round trip is under way", func() bool {
+			return len(s.sent()) == i+1
+		})
 	}
 }
 
@@ -66,7 +68,9 @@ func TestWaitingCallsShareTheNextRoundTrip(t *testing.T) {
 	for range merge.FewTrips - merge.SharedTrips { // while many share them there are fewer
 		s.reply <- struct{}{}
 	}
-	luatomictest.Eventually(t, 10*time.Second, "a round trip less", func() bool { return s.Active() == merge.SharedTrips })
+	luatomictest.Eventually(t, 10*time.Second, "a round trip less", func() bool {
+		return s.Active() == merge.SharedTrips
+	})
 	require.Equal(t, 100, s.Waiting())
 	s.reply <- struct{}{}
 	luatomictest.Eventually(t, 10*time.Second, "they go out", func() bool { return len(s.sent()) == merge.FewTrips+1 })
@@ -77,8 +81,8 @@ func TestWaitingCallsShareTheNextRoundTrip(t *testing.T) {
 	require.Len(t, trips[merge.FewTrips], 100, "no caller waits for another round trip")
 }
 
-// The callers that one reply wakes are together in the next round trip. On one processor a function that is started runs
-// before them.
+// The callers that one reply wakes are together in the next round trip. On one processor a function that is started
+// runs before them.
 func TestCallersThatWakeTogetherGoOutTogether(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const callers, calls = 16, 200
@@ -131,7 +135,8 @@ func TestRoundTripsUnderWay(t *testing.T) {
 	}
 }
 
-// A call without company is sent by its caller where that cannot leave. After company the first one finds that it has none.
+// A call without company is sent by its caller where that cannot leave. After company the first one finds that it has
+// none.
 func TestACallWithoutCompanyIsSentByItsCaller(t *testing.T) {
 	t.Parallel()
 	var sender string
@@ -180,7 +185,9 @@ func TestALongRoundTripHoldsUpNoOther(t *testing.T) {
 		require.Equal(t, merge.Sent, line.Do(t.Context(), 1, 1), "the others go on")
 	}
 	// On a busy machine a round trip that returns can have been long as well.
-	luatomictest.Eventually(t, 10*time.Second, "those that hang are long", func() bool { return line.Long() == merge.FewTrips })
+	luatomictest.Eventually(t, 10*time.Second, "those that hang are long", func() bool {
+		return line.Long() == merge.FewTrips
+	})
 	close(hang)
 	callers.Wait()
 	luatomictest.Eventually(t, 10*time.Second, "all have returned", func() bool { return line.Active() == 0 })
@@ -210,7 +217,8 @@ func TestLongRoundTripsAreBounded(t *testing.T) {
 
 func TestARoundTripIsBounded(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct{ size, most int }{"number": {1, 512}, "bytes": {60 << 10, 2}, "one that is larger": {1 << 20, 1}} {
+	for name, c := range map[string]struct{ size, most int }{"number": {1, 512}, "bytes": {60 << 10, 2},
+		"one that is larger": {1 << 20, 1}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newServer()
@@ -257,7 +265,9 @@ func TestCallersLeaveWhileTheServerHangs(t *testing.T) {
 	all.Wait()
 	first.Wait()
 	require.Zero(t, s.Waiting())
-	luatomictest.Eventually(t, 20*time.Second, "their goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
+	luatomictest.Eventually(t, 20*time.Second, "their goroutines have ended", func() bool {
+		return runtime.NumGoroutine() <= before
+	})
 	close(s.reply)
 	require.Equal(t, merge.Sent, s.Do(t.Context(), 2, 1), "the line works on")
 	for _, trip := range s.sent() {

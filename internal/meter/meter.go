@@ -34,8 +34,8 @@ const (
 	keep = 2 * time.Minute
 )
 
-// Rate notes the value of a counter, and returns how fast it grew per second in the last ten seconds, or since the value
-// before, if that is longer ago. It is not ok while too little is known.
+// Rate notes the value of a counter, and returns how fast it grew per second in the last ten seconds, or since the
+// value before, if that is longer ago. It is not ok while too little is known.
 func (m *Meter) Rate(name string, n int64, now time.Time) (rate float64, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

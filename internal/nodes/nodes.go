@@ -14,8 +14,8 @@ import (
 )
 
 // Of returns the server that has the key, and a name for it: its address in a cluster or ring, empty for the one server
-// of a Client or of an AutoPipeliner on one. A guard of the client is left out. A client of another type has no server of
-// its own; its name is the key. In a cluster Of asks for the state only where that is not known yet.
+// of a Client or of an AutoPipeliner on one. A guard of the client is left out. A client of another type has no server
+// of its own; its name is the key. In a cluster Of asks for the state only where that is not known yet.
 func Of(ctx context.Context, client lua.Client, key string) (node redis.UniversalClient, name string, err error) {
 	client = unguarded(client)
 	if single.Server(client) {
@@ -56,8 +56,8 @@ func Reload(ctx context.Context, client lua.Client) {
 	}
 }
 
-// Read sends a command that only reads, and whose first argument is its key, to the server that has the latest value: in
-// a cluster to the master, although the client may read from replicas.
+// Read sends a command that only reads, and whose first argument is its key, to the server that has the latest value:
+// in a cluster to the master, although the client may read from replicas.
 func Read[C redis.Cmder](ctx context.Context, client lua.Client, cmd C) C {
 	_ = client.Process(ctx, fromMaster(client, cmd)) // cmd has the error
 	return cmd
@@ -93,8 +93,8 @@ func unguarded(client lua.Client) lua.Client {
 	return client
 }
 
-// Masters returns a client for each server that holds keys: the client itself, the masters of a cluster, the shards of a
-// ring. A guard of the client is left out. It asks a cluster for its state where that is not known yet.
+// Masters returns a client for each server that holds keys: the client itself, the masters of a cluster, the shards of
+// a ring. A guard of the client is left out. It asks a cluster for its state where that is not known yet.
 func Masters(ctx context.Context, client lua.Client) ([]*redis.Client, error) {
 	var mu sync.Mutex
 	var found []*redis.Client

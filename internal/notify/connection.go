@@ -30,7 +30,8 @@ type connection struct {
 	ended   bool
 }
 
-// topic is one channel, from the first Subscribe to the last Unsubscribe. resolved is closed when it is up or has failed.
+// topic is one channel, from the first Subscribe to the last Unsubscribe. resolved is closed when it is up or has
+// failed.
 type topic struct {
 	shard    bool
 	up       bool
@@ -111,8 +112,8 @@ func (c *connection) ask(channel string, t *topic) {
 	}
 }
 
-// drop deletes the topic, and unsubscribes at the server in the background: nobody who leaves a channel waits for a dial.
-// Messages that are on their way still reach the hub, unless that is nil.
+// drop deletes the topic, and unsubscribes at the server in the background: nobody who leaves a channel waits for a
+// dial. Messages that are on their way still reach the hub, unless that is nil.
 func (c *connection) drop(channel string, h *Hub) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

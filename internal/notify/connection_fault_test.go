@@ -181,8 +181,8 @@ func TestRefusedChannelLeavesTheOthersAlone(t *testing.T) {
 	require.Eventually(t, func() bool { return h.again.Load() == 1 }, 10*time.Second, time.Millisecond)
 }
 
-// A connection that is being dialed does not hold up what replaces it, nor a waiter that leaves a channel, nor a hub that leaves it
-// to others.
+// A connection that is being dialed does not hold up what replaces it, nor a waiter that leaves a channel, nor a hub
+// that leaves it to others.
 func TestADialHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)

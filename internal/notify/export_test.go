@@ -19,8 +19,8 @@ func (h *Hub) LoseElsewhere(channel string) {
 	c.lost(channel, errMoved)
 }
 
-// Overdue returns the receive of a watch whose time for the answer to its PING is over at each call, as after a pause of
-// the process.
+// Overdue returns the receive of a watch whose time for the answer to its PING is over at each call, as after a pause
+// of the process.
 func Overdue(ps *redis.PubSub) (next func(context.Context) (any, error)) {
 	w := newWatch(ps, func() {})
 	return func(ctx context.Context) (any, error) {

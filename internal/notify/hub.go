@@ -27,9 +27,9 @@ type Hub struct {
 	// that messages may be lost. It must not block.
 	Confirmed func(channel string, again bool)
 
-	// Lost, if not nil, is called when a subscription has ended that the hub did not end, each time that the user may not
-	// subscribe, and with each connection that could not be opened. The hub subscribes again by itself, also at another
-	// server; where the user may not, every 5 s. It must not block.
+	// Lost, if not nil, is called when a subscription has ended that the hub did not end, each time that the user may
+	// not subscribe, and with each connection that could not be opened. The hub subscribes again by itself, also at
+	// another server; where the user may not, every 5 s. It must not block.
 	Lost func(channel string, err error)
 
 	// Shard subscribes to sharded channels, of a cluster.
@@ -96,8 +96,9 @@ func (h *Hub) Subscribe(ctx context.Context, channel string) error {
 	return err
 }
 
-// Follow moves the subscription to the server that has the channel's slot now, which the hub notices by itself only where
-// the subscription has ended. It returns immediately if it is there already. The caller must have called Subscribe.
+// Follow moves the subscription to the server that has the channel's slot now, which the hub notices by itself only
+// where the subscription has ended. It returns immediately if it is there already. The caller must have called
+// Subscribe.
 func (h *Hub) Follow(ctx context.Context, channel string) error {
 	x := h.attached()
 	if x == nil {

@@ -24,7 +24,8 @@ func TestSubscribeWhileOthersUnsubscribe(t *testing.T) {
 	server := luatomictest.StartServer(t)
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": server.Addr()}})
 	t.Cleanup(func() { _ = ring.Close() })
-	for name, client := range map[string]redis.UniversalClient{"one connection": server.Client(), "one for each channel": ring} {
+	for name, client := range map[string]redis.UniversalClient{"one connection": server.Client(),
+		"one for each channel": ring} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := notify.NewHub(client)
@@ -129,9 +130,10 @@ func TestReconnectSubscribesOnANewConnection(t *testing.T) {
 			return false
 		}
 	})
-	luatomictest.Eventually(t, 20*time.Second, "one connection is subscribed, and the server has closed the old one", func() bool {
-		return h.Subscribed("c") && admin.Publish(ctx, "c", "").Val() == 1
-	})
+	luatomictest.Eventually(t, 20*time.Second, "one connection is subscribed, and the server has closed the old one",
+		func() bool {
+			return h.Subscribed("c") && admin.Publish(ctx, "c", "").Val() == 1
+		})
 }
 
 // A caller without permission to subscribe gets the error immediately, however often it was refused before. It can
@@ -140,7 +142,8 @@ func TestSubscribeThatIsRefusedDoesNotWait(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
 	admin := server.Client()
-	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "unsubscribed", "on", ">pw", "~*", "&*", "+@all", "-subscribe").Err())
+	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "unsubscribed", "on", ">pw", "~*", "&*", "+@all",
+		"-subscribe").Err())
 	h := notify.NewHub(server.Client(func(o *redis.Options) { o.Username, o.Password = "unsubscribed", "pw" }))
 	h.Message, h.Confirmed = func(string, string) {}, func(string, bool) {}
 	defer h.Close()
@@ -191,7 +194,8 @@ func TestAChannelThatIsRefusedAnewIsReportedAndAskedForAgain(t *testing.T) {
 	rights("&*")
 	luatomictest.Eventually(t, 20*time.Second, "it is subscribed", func() bool { return h.Subscribed("c") })
 	id, _, _ := strings.Cut(connection, " addr")
-	require.Contains(t, admin.Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").String(), id, "on the same connection")
+	require.Contains(t, admin.Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").String(), id,
+		"on the same connection")
 }
 
 // A slot moves, and the channel is subscribed at its new server before the connection to the old one has reported the

@@ -11,8 +11,8 @@ import (
 )
 
 // A channel of a cluster or a Ring can lose its server: the master is replaced at another address, the slot moves, the
-// shard is down. Its connection reconnects to the server that it knows. So the hub looks for the server again whenever a
-// subscription has ended that it did not end, and where there was no server to begin with, until the channel is
+// shard is down. Its connection reconnects to the server that it knows. So the hub looks for the server again whenever
+// a subscription has ended that it did not end, and where there was no server to begin with, until the channel is
 // subscribed at the one that has it, or not wanted any more.
 
 // lastPlace is the longest delay before a hub looks for a server again.
@@ -67,8 +67,8 @@ func (h *Hub) takeLost() map[string]struct{} {
 }
 
 // place asks the server that has the channel now for the subscription, and does not wait for it. It reports whether
-// nothing is left to do: the channel is subscribed there, the server has refused it to the user, nobody wants it, or the
-// client is closed.
+// nothing is left to do: the channel is subscribed there, the server has refused it to the user, nobody wants it, or
+// the client is closed.
 func (h *Hub) place(ctx context.Context, channel string) bool {
 	x := h.attached()
 	if x == nil || !x.wanted(h, channel) {

@@ -28,8 +28,8 @@ func oneMaster(t *testing.T, addr *atomic.Value) *redis.ClusterClient {
 	return c
 }
 
-// A master that is replaced at another address takes its subscriptions along, although no caller asks for that. Messages
-// were lost meanwhile.
+// A master that is replaced at another address takes its subscriptions along, although no caller asks for that.
+// Messages were lost meanwhile.
 func TestSubscriptionsFollowAMasterThatIsReplaced(t *testing.T) {
 	t.Parallel()
 	first, second := luatomictest.StartServer(t), luatomictest.StartServer(t)

@@ -8,8 +8,8 @@ import (
 )
 
 // requests are what a connection sends. They leave in the order in which they were placed, and the server answers them
-// in that order. An answer does not say which request it is for: a confirmation names only the channel, to which another
-// caller may have subscribed since, and an error not even that.
+// in that order. An answer does not say which request it is for: a confirmation names only the channel, to which
+// another caller may have subscribed since, and an error not even that.
 type requests struct {
 	writing sync.Mutex // held while one is written
 

@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Signal is the subscription of one waiter, to one channel or to some, that needs to know only that there was a message.
-// It has no goroutine and no connection of its own.
+// Signal is the subscription of one waiter, to one channel or to some, that needs to know only that there was a
+// message. It has no goroutine and no connection of its own.
 type Signal struct {
 	hub      *Hub
 	channels []string

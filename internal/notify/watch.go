@@ -14,8 +14,8 @@ const (
 	// pingTimeout is how long a PING may be without an answer: then the connection is half-open, of which no error
 	// tells.
 	pingTimeout = 2 * time.Second
-	// lastLook is how long the answer is looked for once more after that: where it was the process that stood still, the
-	// answer is there by now, and no read has looked for it since.
+	// lastLook is how long the answer is looked for once more after that: where it was the process that stood still,
+	// the answer is there by now, and no read has looked for it since.
 	lastLook = 100 * time.Millisecond
 )
 

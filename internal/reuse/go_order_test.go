@@ -15,9 +15,9 @@ import (
 
 // The race detector has the runtime choose at random which goroutine is next.
 
-// On one processor, what Behind runs comes after the goroutines that can run, and not after those that have used up their
-// time: a program that computes would delay it by tens of milliseconds. The machine may stop this test at any place, so
-// that a round alone says nothing.
+// On one processor, what Behind runs comes after the goroutines that can run, and not after those that have used up
+// their time: a program that computes would delay it by tens of milliseconds. The machine may stop this test at any
+// place, so that a round alone says nothing.
 func TestBehindThoseThatCanRun(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const times = 1000

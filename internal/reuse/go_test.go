@@ -28,7 +28,9 @@ func TestAGoroutineStaysForTheNextFunction(t *testing.T) {
 		names[<-ran] = true
 	}
 	require.Less(t, len(names), 100, "functions without a pause share a goroutine")
-	luatomictest.Eventually(t, 10*time.Second, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
+	luatomictest.Eventually(t, 10*time.Second, "no goroutine is left", func() bool {
+		return runtime.NumGoroutine() <= before
+	})
 }
 
 func TestAGoroutineThatWaitsHoldsNothing(t *testing.T) {

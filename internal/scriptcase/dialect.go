@@ -19,7 +19,8 @@ type dialectCall struct {
 }
 
 func (d dialectCall) raw(dialect string, script *lua.Script) RawCall {
-	return RawCall{Script: script, Name: dialect + "/" + d.script, SHA: script.SHA, Keys: strings.Fields(d.keys), Args: d.args,
+	return RawCall{Script: script, Name: dialect + "/" + d.script, SHA: script.SHA, Keys: strings.Fields(d.keys),
+		Args: d.args,
 		Prepare: func(ctx context.Context, c *redis.Client) error {
 			var all error
 			for key, value := range dialectData[dialect] {
@@ -88,14 +89,18 @@ var dialectCalls = map[string][]dialectCall{
 	"sidekiq": {
 		{"delete", "retry", []string{dueJob}},
 		{"due", "retry", []string{"0", "10", "1000"}},
-		{"move", "retry queues queue:a queue:b", []string{"6", "0", "\x00\x01\x00\x00\x00\x1b\x00\x00\x00\x1e\x00\x02\x00\x00\x00\x01\x00\x00\x00\x01",
+		{"move", "retry queues queue:a queue:b", []string{"6", "0",
+			"\x00\x01\x00\x00\x00\x1b\x00\x00\x00\x1e\x00\x02\x00\x00\x00\x01\x00\x00\x00\x01",
 			dueJob, "other"}},
-		{"push", "queues schedule queue:a queue:b", []string{"6", "0", "1000", "1:1:;2:1:=;1:1:+100;", "{1", "{2}", "{3"}},
+		{"push", "queues schedule queue:a queue:b", []string{"6", "0", "1000", "1:1:;2:1:=;1:1:+100;", "{1",
+			"{2}", "{3"}},
 		{"push", "queues schedule queue:a", []string{"6", "0", "1000", "1:1:=;1:1:~3,1;1:1:=;", "{1}", "{2}", "{3}"}},
-		{"push_once", "receipt queues schedule queue:a queue:b", []string{"60000", "6", "0", "1:1:;2:1:=;1:1:+100;", "{1", "{2}", "{3"}},
+		{"push_once", "receipt queues schedule queue:a queue:b", []string{"60000", "6", "0", "1:1:;2:1:=;1:1:+100;",
+			"{1", "{2}", "{3"}},
 		{"quarantine", "retry retry:quarantine", []string{dueJob, "gone"}},
 		{"reschedule", "retry receipt", []string{dueJob, "77.5"}},
-		{"retry_bury", "working dead processed processed_day failed failed_day", []string{"1", "2", "3600", "4", "{", "}"}},
+		{"retry_bury", "working dead processed processed_day failed failed_day",
+			[]string{"1", "2", "3600", "4", "{", "}"}},
 		{"retry_drop", "working processed processed_day failed failed_day", []string{"1"}},
 		{"retry_later", "working retry processed processed_day failed failed_day", []string{"1", "1", "60", "{", "}"}},
 		{"stats", "schedule retry dead identities processed failed queue:a queue:b", nil},
@@ -106,7 +111,8 @@ var dialectCalls = map[string][]dialectCall{
 		{"worker_beat", "processes working", []string{"new", "60000", "0", "10", "1", "99"}},
 		{"worker_return", "processes working queues queue:a page lapsed lapsed:work lapsed-signals rescued",
 			[]string{"lapsed", "1", "a", "2", "two", "1", "one"}},
-		{"worker_take", "processes working processed day queue:a queue:b", []string{"new", "60000", "100000", "500", "1"}},
+		{"worker_take", "processes working processed day queue:a queue:b",
+			[]string{"new", "60000", "100000", "500", "1"}},
 		{"worker_take", "processes working processed day queue:a queue:b", []string{"new", "60000", "1", "4"}},
 	},
 }

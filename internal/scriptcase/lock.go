@@ -61,18 +61,21 @@ func LockCalls() []ScriptCall {
 	acquire := func(entry string) func(context.Context, lua.Client, string) (string, error) {
 		return func(ctx context.Context, c lua.Client, k string) (string, error) {
 			v, err := gen.LockAcquire(ctx, c, gen.LockAcquireParams{
-				Lock: "lock:{" + k + "}", Queue: "lockq:{" + k + "}", Own: Own("me"), TTL: time.Minute, Entry: entry, Channel: "c:" + k + ":",
+				Lock: "lock:{" + k + "}", Queue: "lockq:{" + k + "}", Own: Own("me"), TTL: time.Minute, Entry: entry,
+				Channel: "c:" + k + ":",
 			})
 			return fmt.Sprint(v.Acquired), err
 		}
 	}
 	release := func(ctx context.Context, c lua.Client, k string) (string, error) {
-		return show(gen.LockRelease(ctx, c, gen.LockReleaseParams{Lock: "lock:{" + k + "}", Queue: "lockq:{" + k + "}", Owner: "me", Whole: HeldByMe, Channel: "c:" + k + ":"}))
+		return show(gen.LockRelease(ctx, c, gen.LockReleaseParams{Lock: "lock:{" + k + "}", Queue: "lockq:{" + k + "}",
+			Owner: "me", Whole: HeldByMe, Channel: "c:" + k + ":"}))
 	}
 	force := func(owner string) func(context.Context, lua.Client, string) (string, error) {
 		return func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, err := gen.LockForce(ctx, c, gen.LockForceParams{
-				Lock: "lock:{" + k + "}", Queue: "lockq:{" + k + "}", Fence: 7, Owner: owner, Own: Own(owner), Life: time.Minute, Channel: "c:" + k + ":",
+				Lock: "lock:{" + k + "}", Queue: "lockq:{" + k + "}", Fence: 7, Owner: owner, Own: Own(owner),
+				Life: time.Minute, Channel: "c:" + k + ":",
 			})
 			return "", err
 		}
@@ -90,10 +93,12 @@ func LockCalls() []ScriptCall {
 		{&gen.LockAcquireScript, acquire(EntryOf("me")), LockOf(HeldByOther, time.Hour), nil},
 		{&gen.LockAcquireScript, acquire(EntryOf("me")), LockOf(WantedOther, 0, EntryOf("x"), EntryOf("y")), nil},
 		{&gen.LockExtendScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			return show(gen.LockExtend(ctx, c, gen.LockExtendParams{Lock: "lock:{" + k + "}", Owner: "me", TTL: time.Minute}))
+			return show(gen.LockExtend(ctx, c, gen.LockExtendParams{Lock: "lock:{" + k + "}", Owner: "me",
+				TTL: time.Minute}))
 		}, LockOf(GrantedMe, time.Hour, EntryOf("x.1")), nil},
 		{&gen.LockLeaveScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			return show(gen.LockLeave(ctx, c, gen.LockLeaveParams{Lock: "lock:{" + k + "}", Queue: "lockq:{" + k + "}", Owner: "me", Entry: EntryOf("me"), Channel: "c:" + k + ":"}))
+			return show(gen.LockLeave(ctx, c, gen.LockLeaveParams{Lock: "lock:{" + k + "}", Queue: "lockq:{" + k + "}",
+				Owner: "me", Entry: EntryOf("me"), Channel: "c:" + k + ":"}))
 		}, LockOf(WantedMe, time.Hour, EntryOf("x"), EntryOf("me")), nil},
 		{&gen.LockNoteScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			return show(gen.LockNote(ctx, c, gen.LockNoteParams{Lock: "lock:{" + k + "}", Owner: "me", Text: "new"}))
@@ -106,11 +111,14 @@ func LockCalls() []ScriptCall {
 		{&gen.LockForceScript, force("-"), LockOf(WantedMe, time.Hour, EntryOf("x")), nil},
 		{&gen.LockForceScript, force("me"), LockOf(WantedOther, time.Hour, EntryOf("x")), nil},
 		{&gen.LockInfoScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			v, err := gen.LockInfo(ctx, c, gen.LockInfoParams{Lock: "lock:{" + k + "}", Queue: "lockq:{" + k + "}", Max: 10})
+			v, err := gen.LockInfo(ctx, c, gen.LockInfoParams{Lock: "lock:{" + k + "}", Queue: "lockq:{" + k + "}",
+				Max: 10})
 			return fmt.Sprint(v.Held, v.Fence, v.Owner, v.Note, v.Waiting, v.Entries), err
 		}, LockOf(WantedMe, time.Hour, EntryOf("x")), nil},
 		{&gen.LockAcquireAllScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			v, err := gen.LockAcquireAll(ctx, c, gen.LockAcquireAllParams{Locks: []string{"lock:{" + k + "}", "lock:{" + k + "}:2"}, Own: Own("me"), Life: time.Minute})
+			v, err := gen.LockAcquireAll(ctx, c,
+				gen.LockAcquireAllParams{Locks: []string{"lock:{" + k + "}", "lock:{" + k + "}:2"}, Own: Own("me"),
+					Life: time.Minute})
 			return fmt.Sprint(v.Blocked), err
 		}, LockOf(WantedOther, 0), nil},
 	}

@@ -29,8 +29,9 @@ func QueueKeys(k string) (r, s, b, l, n, d string) {
 
 // PushKeys are the keys of the queue with that tag for a push to several.
 func PushKeys(tag string) gen.QueuePushManyQueue {
-	return gen.QueuePushManyQueue{Ready: tag + ":r", Scheduled: tag + ":s", Bodies: tag + ":b", Leases: tag + ":l", Failures: tag + ":n",
-		Unique: tag + ":u", Expiry: tag + ":ux", Control: tag + ":c", Wake: tag + ":w", Options: tag + ":o"}
+	return gen.QueuePushManyQueue{Ready: tag + ":r", Scheduled: tag + ":s", Bodies: tag + ":b", Leases: tag + ":l",
+		Failures: tag + ":n",
+		Unique:   tag + ":u", Expiry: tag + ":ux", Control: tag + ":c", Wake: tag + ":w", Options: tag + ":o"}
 }
 
 // Leased stores jobs "a" and "b" under a lease with the fence longLease; "a" holds the unique name "name".
@@ -61,17 +62,19 @@ func PeekCalls() []ScriptCall {
 	var calls []ScriptCall
 	states := []string{"ready", "scheduled", "leases", "dead"}
 	for i := range states {
-		calls = append(calls, ScriptCall{&gen.QueuePeekScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			r, s, b, l, n, d := QueueKeys(k)
-			v, err := gen.QueuePeek(ctx, c, gen.QueuePeekParams{Ready: r, Scheduled: s, Leases: l, Dead: d, Bodies: b, Failures: n, Options: "{" + k + "}:o",
-				State: gen.QueuePeekState(i), Max: 10, Bytes: 1000})
-			return fmt.Sprintf("%+v", v), err
-		}, func(ctx context.Context, c *redis.Client, k string) error {
-			c.ZAdd(ctx, "{"+k+"}:s", redis.Z{Score: lab.Future, Member: "a"})
-			c.ZAdd(ctx, "{"+k+"}:l", redis.Z{Score: lab.LongLease, Member: "a"})
-			c.RPush(ctx, "{"+k+"}:r", "1:a")
-			return Buried(ctx, c, k)
-		}, slices.Delete(slices.Clone(states), i, i+1)})
+		calls = append(calls, ScriptCall{&gen.QueuePeekScript,
+			func(ctx context.Context, c lua.Client, k string) (string, error) {
+				r, s, b, l, n, d := QueueKeys(k)
+				v, err := gen.QueuePeek(ctx, c, gen.QueuePeekParams{Ready: r, Scheduled: s, Leases: l, Dead: d,
+					Bodies: b, Failures: n, Options: "{" + k + "}:o",
+					State: gen.QueuePeekState(i), Max: 10, Bytes: 1000})
+				return fmt.Sprintf("%+v", v), err
+			}, func(ctx context.Context, c *redis.Client, k string) error {
+				c.ZAdd(ctx, "{"+k+"}:s", redis.Z{Score: lab.Future, Member: "a"})
+				c.ZAdd(ctx, "{"+k+"}:l", redis.Z{Score: lab.LongLease, Member: "a"})
+				c.RPush(ctx, "{"+k+"}:r", "1:a")
+				return Buried(ctx, c, k)
+			}, slices.Delete(slices.Clone(states), i, i+1)})
 	}
 	return slices.Concat(calls, LockCalls(), SemCalls())
 }

@@ -81,7 +81,8 @@ func rawOf(t *testing.T, call ScriptCall) RawCall {
 	require.NoError(t, rec.err)
 	n, err := strconv.Atoi(rec.words[2])
 	require.NoError(t, err)
-	return RawCall{Script: call.Script, Name: call.Script.Name, SHA: call.Script.SHA, Keys: rec.words[3 : 3+n], Args: rec.words[3+n:],
+	return RawCall{Script: call.Script, Name: call.Script.Name, SHA: call.Script.SHA, Keys: rec.words[3 : 3+n],
+		Args:    rec.words[3+n:],
 		Prepare: func(ctx context.Context, c *redis.Client) error { return call.Prepare(ctx, c, tag) }}
 }
 

@@ -14,7 +14,8 @@ import (
 
 var RpcScripts = []*lua.Script{
 	&gen.RPCBindScript, &gen.RPCCallScript, &gen.RPCCancelScript, &gen.RPCCastScript, &gen.RPCChunkScript,
-	&gen.RPCCollectScript, &gen.RPCDecideScript, &gen.RPCFindScript, &gen.RPCJoinScript, &gen.RPCLeaveScript, &gen.RPCNodesScript,
+	&gen.RPCCollectScript, &gen.RPCDecideScript, &gen.RPCFindScript, &gen.RPCJoinScript, &gen.RPCLeaveScript,
+	&gen.RPCNodesScript,
 	&gen.RPCReadScript, &gen.RPCReplyScript,
 }
 
@@ -89,7 +90,8 @@ func RpcCalls() []ScriptCall {
 		}, None, nil},
 		{&gen.RPCLeaveScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, err := gen.RPCLeave(ctx, c, gen.RPCLeaveParams{
-				Nodes: nodes(k), About: about(k), Methods: methods(k), Serves: serves(k), Node: "n", Names: []string{"x"},
+				Nodes: nodes(k), About: about(k), Methods: methods(k), Serves: serves(k), Node: "n",
+				Names: []string{"x"},
 			})
 			return "", err
 		}, Announced, nil},
@@ -105,7 +107,8 @@ func RpcCalls() []ScriptCall {
 		{&gen.RPCCallScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			p := GivenTo(k, "n")
 			return show(gen.RPCCall(ctx, c, gen.RPCCallParams{
-				Nodes: p.Nodes, Record: p.Record, Node: p.Node, Caller: k, Outbox: k, Frame: p.Frame, Left: p.Left, Ends: p.Ends,
+				Nodes: p.Nodes, Record: p.Record, Node: p.Node, Caller: k, Outbox: k, Frame: p.Frame, Left: p.Left,
+				Ends: p.Ends,
 				Keep: p.Keep,
 			}))
 		}, Announced, []string{"record"}}, // its node has no subscriber
@@ -131,7 +134,8 @@ func RpcCalls() []ScriptCall {
 			return c.Set(ctx, record(k), "p1 n\n\t"+k+"\nframe", 0).Err()
 		}, nil},
 		{&gen.RPCCancelScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			return show(gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: record(k), Outbox: k, Notice: []byte("X"), Mark: time.Minute}))
+			return show(gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: record(k), Outbox: k, Notice: []byte("X"),
+				Mark: time.Minute}))
 		}, Asked, nil},
 		{&gen.RPCCastScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			return show(gen.RPCCast(ctx, c, gen.RPCCastParams{

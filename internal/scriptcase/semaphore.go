@@ -20,7 +20,8 @@ const SemBase = 1e15
 
 // SemOf prepares a semaphore of that limit with holders, a map of tokens to the ends of their leases, and entries in
 // its queue.
-func SemOf(limit int, holders map[string]float64, entries ...string) func(context.Context, *redis.Client, string) error {
+func SemOf(limit int, holders map[string]float64, entries ...string) func(context.Context, *redis.Client,
+	string) error {
 	return func(ctx context.Context, c *redis.Client, k string) error {
 		used := 0.0
 		members := []redis.Z{{Score: SemBase + float64(limit), Member: "limit"}, {Score: 7, Member: "fence"}}
@@ -63,22 +64,26 @@ func SemCalls() []ScriptCall {
 		return func(ctx context.Context, c lua.Client, k string) (string, error) {
 			permits, queue := name(k)
 			v, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
-				Permits: permits, Queue: queue, Owner: "p.me:2", Limit: 5, TTL: time.Minute, Entry: entry, Note: "mine", Channel: "c:" + k + ":",
+				Permits: permits, Queue: queue, Owner: "p.me:2", Limit: 5, TTL: time.Minute, Entry: entry, Note: "mine",
+				Channel: "c:" + k + ":",
 			})
 			return fmt.Sprint(v.Acquired, v.Limit), err
 		}
 	}
 	release := func(ctx context.Context, c lua.Client, k string) (string, error) {
 		permits, queue := name(k)
-		v, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Owner: "p.me:2", Note: "mine", How: gen.SemReleaseHowRevoke, Channel: "c:" + k + ":"})
+		v, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Owner: "p.me:2",
+			Note: "mine", How: gen.SemReleaseHowRevoke, Channel: "c:" + k + ":"})
 		return fmt.Sprint(v), err
 	}
 	resize := func(ctx context.Context, c lua.Client, k string) (string, error) {
 		permits, queue := name(k)
-		_, err := gen.SemResize(ctx, c, gen.SemResizeParams{Permits: permits, Queue: queue, Size: 5, Channel: "c:" + k + ":"})
+		_, err := gen.SemResize(ctx, c, gen.SemResizeParams{Permits: permits, Queue: queue, Size: 5,
+			Channel: "c:" + k + ":"})
 		return "", err
 	}
-	mine := map[string]float64{"p.me:2": lab.Future, "p.me:2\nmine": lab.Future, "p.old:1": lab.Past, "p.gone:1": -lab.Past}
+	mine := map[string]float64{"p.me:2": lab.Future, "p.me:2\nmine": lab.Future, "p.old:1": lab.Past,
+		"p.gone:1": -lab.Past}
 	full := map[string]float64{"p.a:3": lab.Future, "p.b:2": lab.Future}
 	lapsed := map[string]float64{"p.a:3": lab.Past, "p.a:3\nn": lab.Past, "p.b:2": lab.Future}
 	dead := []string{Standing("p.x:1"), Standing("p.y:4")}
@@ -89,7 +94,8 @@ func SemCalls() []ScriptCall {
 		{&gen.SemAcquireScript, acquire(Standing("p.me:2")), SemOf(5, lapsed, dead...), nil},
 		{&gen.SemExtendScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			permits, _ := name(k)
-			v, err := gen.SemExtend(ctx, c, gen.SemExtendParams{Permits: permits, Owner: "p.me:2", TTL: time.Minute, Note: "mine"})
+			v, err := gen.SemExtend(ctx, c, gen.SemExtendParams{Permits: permits, Owner: "p.me:2", TTL: time.Minute,
+				Note: "mine"})
 			return fmt.Sprint(v), err
 		}, SemOf(5, mine), nil},
 		{&gen.SemReleaseScript, release, SemOf(5, mine), nil},

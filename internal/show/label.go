@@ -10,8 +10,8 @@ import (
 // escape is what Label writes in place of a byte.
 var escape = regexp.MustCompile(`\\x[0-9a-f]{2}`)
 
-// Label is a name as valid UTF-8, in full: a byte that is no part of a character is written as \xe9, and the backslash of
-// a text that looks like that as \x5c. Two names have two labels; one without either is its own.
+// Label is a name as valid UTF-8, in full: a byte that is no part of a character is written as \xe9, and the backslash
+// of a text that looks like that as \x5c. Two names have two labels; one without either is its own.
 func Label(name string) string {
 	if strings.Contains(name, `\x`) {
 		name = escape.ReplaceAllStringFunc(name, func(text string) string { return `\x5c` + text[1:] })

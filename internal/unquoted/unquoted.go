@@ -3,8 +3,8 @@ package unquoted
 
 import "strings"
 
-// beginning is where a server that does not know a command begins to quote up to 128 bytes of its arguments: tokens, ids
-// with idempotency keys, bodies.
+// beginning is where a server that does not know a command begins to quote up to 128 bytes of its arguments: tokens,
+// ids with idempotency keys, bodies.
 const beginning = ", with args beginning with"
 
 // Error returns err without the arguments that it quotes.

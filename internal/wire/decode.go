@@ -77,7 +77,8 @@ func (e *UnreadableError) Error() string {
 	case e.Version != 0:
 		return fmt.Sprintf("luatomic: a frame of version %d; this process reads version %d", e.Version, Version)
 	case e.Flags != 0:
-		return fmt.Sprintf("luatomic: a request with unknown flags %#x; this process reads version %d", e.Flags, Version)
+		return fmt.Sprintf("luatomic: a request with unknown flags %#x; this process reads version %d",
+			e.Flags, Version)
 	}
 	return "luatomic: malformed request"
 }

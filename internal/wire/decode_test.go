@@ -15,7 +15,8 @@ func TestFrames(t *testing.T) {
 	ext := Ext{Headers: map[string]string{"a": "1", "b": ""}, Node: "n", Connection: "c", Details: "d", Load: 300,
 		State: StateLost, Millis: 5000, Beside: "b", Digest: "e"}
 	long := Ext{Details: strings.Repeat("x", 1000)}
-	want := &Request{ID: "id", Method: "m", Flags: FlagStream, Keep: 2 * time.Millisecond, Ext: ext, Body: []byte("b\x00")}
+	want := &Request{ID: "id", Method: "m", Flags: FlagStream, Keep: 2 * time.Millisecond, Ext: ext,
+		Body: []byte("b\x00")}
 	q, err := DecodeRequest(string(want.Encode()), 0, 0, &s)
 	require.NoError(t, err)
 	require.Equal(t, want, q)
@@ -41,7 +42,8 @@ func TestFrames(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, []any{5 * time.Second, 7, 10}, []any{left, size, head})
 	for _, bad := range []string{
-		"", "1 5000 1", "1\nx", "1 5\nx", "1 -1 1\nx", "1 99999999999999 1\nx", "1 86400001 1\nx", " 1 1\nx", "1 1e3 1\nx",
+		"", "1 5000 1", "1\nx", "1 5\nx", "1 -1 1\nx", "1 99999999999999 1\nx", "1 86400001 1\nx", " 1 1\nx",
+		"1 1e3 1\nx",
 		"01 5 1\nx", "1 05 1\nx", "1 5 01\nx", "1 5 9999999999\nx", "1 5 1 1\nx",
 	} {
 		_, _, _, _, ok := cutHeader(bad)
@@ -75,7 +77,8 @@ func TestFramesOfALaterVersion(t *testing.T) {
 	later := "Q\x02\x02id\x01m\x00\x00" + "\x08" + "\x02\x01n" + "\x63\x03new" + "\x01b"
 	q, err := DecodeRequest(later, 1, time.Second, &s)
 	require.NoError(t, err)
-	require.Equal(t, &Request{ID: "id", Method: "m", Ext: Ext{Node: "n"}, Body: []byte("b"), Attempt: 1, Left: time.Second}, q)
+	require.Equal(t, &Request{ID: "id", Method: "m", Ext: Ext{Node: "n"}, Body: []byte("b"), Attempt: 1,
+		Left: time.Second}, q)
 	for frame, want := range map[string]UnreadableError{
 		"Q\x03\x02id and what version 3 has":    {ID: "id", Version: 3},
 		"Q\x02\x02id\x01m\x40\x00\x00\x01b":     {ID: "id", Flags: 64},
@@ -116,7 +119,8 @@ func TestMalformedFramesAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{
 		"", "R", "R\x01\x02id\x00\x00", "R\x02\x02id\x00", "R\x02\x02id\x00\x00x", "R\x02\x82\x00id\x00\x00",
-		"Q\x02\x02id\x01m\x00\x00\x00\x01b", "X\x02", "X\x02\x01a\x01b", "K\x02\x01a", "U\x02", "D\x02", "Z\x02", "U\x01\x01a",
+		"Q\x02\x02id\x01m\x00\x00\x00\x01b", "X\x02", "X\x02\x01a\x01b", "K\x02\x01a", "U\x02", "D\x02", "Z\x02",
+		"U\x01\x01a",
 		"1 5 5\nR\x02\x02id", "C\x03\x01a\x01\x00", "B\x03\x01a\x00", "\x00",
 	} {
 		f, err := Decode(bad, &Sealer{})

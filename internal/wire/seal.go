@@ -9,7 +9,8 @@ import (
 // Errors of frames that are refused.
 var (
 	ErrMalformed = errors.New("luatomic: malformed frame")
-	ErrForged    = errors.New("luatomic: frame without the signature of a known key; give all nodes the same Options.Keys")
+	ErrForged    = errors.New("luatomic: frame without the signature of a known key; give all nodes the same " +
+		"Options.Keys")
 )
 
 const macSize = 16

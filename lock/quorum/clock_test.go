@@ -22,7 +22,8 @@ func clocked(t *testing.T, ahead ...time.Duration) ([]*embedded.Server, []redis.
 		require.NoError(t, err)
 		t.Cleanup(servers[i].Close)
 		servers[i].Step(ahead[i])
-		clients[i] = redis.NewClient(&redis.Options{Addr: servers[i].Addr(), ContextTimeoutEnabled: true, DialerRetries: 1})
+		clients[i] = redis.NewClient(&redis.Options{Addr: servers[i].Addr(), ContextTimeoutEnabled: true,
+			DialerRetries: 1})
 		t.Cleanup(func() { _ = clients[i].Close() })
 	}
 	return servers, clients

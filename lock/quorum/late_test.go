@@ -175,7 +175,8 @@ func TestACopyOfAnAcquireOfAQuorumHoldsNothing(t *testing.T) {
 			end(t, lease, clients)
 			luatomictest.Eventually(t, 5*time.Second, "its token is void", func() bool {
 				r, err := gen.LockAcquire(t.Context(), clients[0], gen.LockAcquireParams{
-					Lock: lease.Key(), Queue: "lockq:{x}", TTL: time.Millisecond, Own: " " + lease.Token() + " 0 60000 ",
+					Lock: lease.Key(), Queue: "lockq:{x}", TTL: time.Millisecond,
+					Own: " " + lease.Token() + " 0 60000 ",
 				})
 				require.NoError(t, err)
 				return r.Place == gen.LockAcquirePlaceVoid

@@ -62,7 +62,8 @@ const maxNote = 1024
 // check returns the first setting that is out of range.
 func (o *Options) check() error {
 	if err := lease.CheckSettings(
-		lease.Setting{Field: "TTL", Value: o.TTL, Min: time.Millisecond}, lease.Setting{Field: "MaxHold", Value: o.MaxHold},
+		lease.Setting{Field: "TTL", Value: o.TTL, Min: time.Millisecond},
+		lease.Setting{Field: "MaxHold", Value: o.MaxHold},
 		lease.Setting{Field: "Poll", Value: o.Poll}, lease.Setting{Field: "NodeTimeout", Value: o.NodeTimeout},
 	); err != nil {
 		return err

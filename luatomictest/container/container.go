@@ -155,8 +155,8 @@ func containerStop(c *testcontainers.DockerContainer) func() {
 
 // reachableAddr finds the address at which the container answers. Which one it is depends on where the test itself
 // runs: on the engine's host, in a container beside it, or in something that only looks like a container. The
-// container's own address comes first on Linux: the engine relays a mapped port of the loopback through a process, which
-// doubles the time of a round trip.
+// container's own address comes first on Linux: the engine relays a mapped port of the loopback through a process,
+// which doubles the time of a round trip.
 func reachableAddr(ctx context.Context, c *testcontainers.DockerContainer) (string, error) {
 	port, err := c.MappedPort(ctx, serverPort)
 	if err != nil {

@@ -3,7 +3,8 @@
 //
 //	import _ "github.com/luatomic/luatomic/luatomictest/luacover"
 //
-// Without luagen it does nothing. "luagen cover" and "luagen mutate" run the tests with the variables that switch it on.
+// Without luagen it does nothing. "luagen cover" and "luagen mutate" run the tests with the variables that switch it
+// on.
 package luacover
 
 import (
@@ -169,8 +170,8 @@ func (c *collector) collect(s *server, opts *redis.Options) {
 // endMark begins the messages of Flush.
 const endMark = "end-of-tests "
 
-// Flush returns when what the scripts have published is written down, and ends the subscriptions. A test program calls it
-// after its last test; luatomictest.Main does. Servers that are gone are not waited for.
+// Flush returns when what the scripts have published is written down, and ends the subscriptions. A test program calls
+// it after its last test; luatomictest.Main does. Servers that are gone are not waited for.
 func Flush() {
 	if collecting != nil {
 		collecting.flush()

@@ -14,8 +14,8 @@ import (
 
 func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
 
-// Tests in parallel begin with the same server: none goes on before the subscription stands. After the flush all that was
-// published is written down.
+// Tests in parallel begin with the same server: none goes on before the subscription stands. After the flush all that
+// was published is written down.
 func TestNoStatementIsMissed(t *testing.T) {
 	t.Parallel()
 	c := luatomictest.Client(t)

@@ -13,7 +13,8 @@ import (
 	"github.com/luatomic/luatomic/tools/luagen/luagen"
 )
 
-// The guarded script in the guide generates with the guard of this module, and its body stands in the line that the guide shows.
+// The guarded script in the guide generates with the guard of this module, and its body stands in the line that the
+// guide shows.
 func TestGuardedScriptOfTheGuide(t *testing.T) {
 	t.Parallel()
 	guide, err := os.ReadFile("../../docs/luagen.md")

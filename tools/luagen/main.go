@@ -191,7 +191,8 @@ func noFolder(word string) error {
 		return fmt.Errorf("the verb %s comes first, its flags behind it", word)
 	}
 	if strings.HasSuffix(word, "...") {
-		return fmt.Errorf("%s is no folder: name one folder; go generate ./... runs luagen for each that asks for it", word)
+		return fmt.Errorf("%s is no folder: name one folder; go generate ./... runs luagen for each that asks for it",
+			word)
 	}
 	names := slices.Sorted(maps.Keys(verbs))
 	if near := spelling.Nearest(word, names); near != "" {

@@ -59,7 +59,8 @@ func TestExitCodes(t *testing.T) {
 	require.Contains(t, stderr, "luagen: findings: 1; nothing written")
 }
 
-// Findings name their file as the diff does, flags may follow the folder, and a name of the package's own Go is not taken.
+// Findings name their file as the diff does, flags may follow the folder, and a name of the package's own Go is not
+// taken.
 func TestFindingsNameTheFolder(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "locks")
@@ -78,7 +79,8 @@ func TestFindingsNameTheFolder(t *testing.T) {
 	writeFile(t, filepath.Join(dir, "own.go"), "package locks\n\ntype LockPeekParams struct{}\n")
 	code, _, stderr = command(dir)
 	require.Equal(t, 1, code)
-	require.Contains(t, stderr, script+":1:1: H010 the script makes the Go name LockPeekParams, which is declared in own.go\n")
+	require.Contains(t, stderr,
+		script+":1:1: H010 the script makes the Go name LockPeekParams, which is declared in own.go\n")
 	require.Contains(t, stderr, "= rename one of them; ---@script Name sets another Go name")
 }
 
@@ -134,7 +136,9 @@ func TestUsage(t *testing.T) {
 	code, stdout, stderr := command("init", "-what")
 	require.Equal(t, 2, code)
 	require.Empty(t, stdout)
-	require.Equal(t, "luagen init: flag provided but not defined: -what\nusage: luagen init [-w] FILE...\nmore:  luagen init -h\n", stderr)
+	require.Equal(t,
+		"luagen init: flag provided but not defined: -what\nusage: luagen init [-w] FILE...\nmore:  luagen init -h\n",
+		stderr)
 	_, _, stderr = command("-what")
 	require.Equal(t, "luagen: flag provided but not defined: -what\n"+
 		"usage: luagen [-check] [-strict] [-interface] [-target names] [-pkg name] [dir]\nmore:  luagen -h\n", stderr)
@@ -204,5 +208,6 @@ func TestAFileInPlaceOfAFolder(t *testing.T) {
 	writeFile(t, file, goodScript)
 	code, _, stderr := command("-check", file)
 	require.Equal(t, 2, code)
-	require.Contains(t, stderr, "luagen: "+file+" is a file: name its folder, "+filepath.Dir(file)+"\nusage: luagen [-check]")
+	require.Contains(t, stderr, "luagen: "+file+" is a file: name its folder, "+filepath.Dir(file)+
+		"\nusage: luagen [-check]")
 }

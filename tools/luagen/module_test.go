@@ -168,11 +168,13 @@ func TestInAUsersModule(t *testing.T) {
 	require.Empty(t, goTool(t, dir, "tool", "luagen", "-check", "stock"))
 	item := luatomictest.Namespace(t)
 	require.Equal(t, "3 1 ann true <nil>\ntrue\ntrue\n2 0 <nil>\n"+
-		"[true true] <nil>\n<nil>\ntrue\ntrue\nguarded restock: refused: FENCED the lease is not held with this token 50\n",
+		"[true true] <nil>\n<nil>\ntrue\ntrue\nguarded restock: refused: FENCED the lease is not held with this "+
+		"token 50\n",
 		goTool(t, dir, "run", ".", url, item))
 }
 
-// All generated files of the golden cases compile against the runtime, pass go vet, and carry every type there and back.
+// All generated files of the golden cases compile against the runtime, pass go vet, and carry every type there and
+// back.
 func TestGoldenFilesRun(t *testing.T) {
 	t.Parallel()
 	url := luatomictest.URL(t)

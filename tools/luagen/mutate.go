@@ -157,7 +157,8 @@ func (m *mutation) mutate(
 			fmt.Fprintf(stdout, "%s:%d: no test runs this condition: %s\n", script.file, mutant.Line, cond)
 		default:
 			survivors++
-			fmt.Fprintf(stdout, "%s:%d: the tests pass when this condition is always %v: %s\n", script.file, mutant.Line, mutant.Holds, cond)
+			fmt.Fprintf(stdout, "%s:%d: the tests pass when this condition is always %v: %s\n", script.file,
+				mutant.Line, mutant.Holds, cond)
 		}
 	}
 	fmt.Fprintf(stdout, "%s: mutants %d, of which the tests miss %d", script.file, len(mutants), survivors)

@@ -18,7 +18,8 @@ func TestMutateNamesConditionsThatNoTestMisses(t *testing.T) {
 	code, stdout, stderr := command(child...)
 	require.Equal(t, 1, code, stderr)
 	require.Contains(t, stdout,
-		"count.lua:9: the tests pass when this condition is always false: (tonumber(redis.call('GET', n)) or 0) >= limit\n")
+		"count.lua:9: the tests pass when this condition is always false: (tonumber(redis.call('GET', n)) or 0) >= "+
+			"limit\n")
 	require.NotContains(t, stdout, "always true")
 	require.Contains(t, stdout, "mutants 2, of which the tests miss 1\n")
 	writeFile(t, filepath.Join(filepath.Dir(file), "mutants.txt"),
@@ -55,7 +56,8 @@ func TestMutateTakesAFolder(t *testing.T) {
 	t.Setenv("LUAGEN_CHILD_FULL", "1")
 	code, stdout, stderr := command("mutate", dir, os.Args[0], "-test.run", "TestCoverChild")
 	require.Equal(t, 1, code, stderr)
-	parallelCode, parallel, stderr := command("mutate", "-parallel", "4", dir, os.Args[0], "-test.run", "TestCoverChild")
+	parallelCode, parallel, stderr := command("mutate", "-parallel", "4", dir, os.Args[0], "-test.run",
+		"TestCoverChild")
 	require.Equal(t, 1, parallelCode, stderr)
 	require.Equal(t, stdout, parallel)
 	require.Contains(t, stdout, "count.lua: mutants 2, of which the tests miss 0\n")
@@ -96,7 +98,8 @@ end
 			got[fmt.Sprintf("%d %v", mutant.Line, mutant.Holds)] = reason
 		}
 	}
-	require.Equal(t, map[string]string{"1 true": "third", "4 false": "first", "4 true": "third", "6 false": "second"}, got)
+	require.Equal(t, map[string]string{"1 true": "third", "4 false": "first", "4 true": "third", "6 false": "second"},
+		got)
 }
 
 // Beside others a test that fails once may have lacked time: only one that fails twice has noticed the mutant.
@@ -117,7 +120,8 @@ func TestAMutantBesideOthersFailsATestTwice(t *testing.T) {
 
 func TestArgumentsOfGoTest(t *testing.T) {
 	t.Parallel()
-	got, err := goTestOf([]string{"-run", "Take/sub", "-parallel", "8", "-v", "-tags", "integration", "-race", "./stock",
+	got, err := goTestOf([]string{"-run", "Take/sub", "-parallel", "8", "-v", "-tags", "integration",
+		"-race", "./stock",
 		"-skip=Slow", "-p", "1", "./shop", "-args", "-x"})
 	require.NoError(t, err)
 	require.Equal(t, goTest{
@@ -143,9 +147,11 @@ func TestMutateTakesTheCommandsOfGoTest(t *testing.T) {
 	write("go.mod", "module example.com/app\n\ngo 1.26\n")
 	write("stock/take.lua", countScript)
 	write("stock/take_test.go", "package stock\n\nimport \"testing\"\n\nfunc TestTake(t *testing.T) {\n"+
-		"\tt.Run(\"sub\", func(*testing.T) {})\n\tt.Run(\"broken\", func(t *testing.T) { t.Fatal(\"simply broken\") })\n}\n")
+		"\tt.Run(\"sub\", func(*testing.T) {})\n\tt.Run(\"broken\", func(t *testing.T) { t.Fatal(\"simply broken\") "+
+		"})\n}\n")
 	write("plain/plain.go", "package plain\n")
-	write("tagged/a_test.go", "//go:build integration\n\npackage tagged\n\nimport \"testing\"\n\nfunc TestTagged(t *testing.T) {}\n")
+	write("tagged/a_test.go",
+		"//go:build integration\n\npackage tagged\n\nimport \"testing\"\n\nfunc TestTagged(t *testing.T) {}\n")
 	t.Chdir(dir)
 	for name, test := range map[string]struct {
 		args []string

@@ -19,7 +19,8 @@ type goTest struct {
 // Flags of go test: those that build, those of a test program, and those that would change nothing here. The ones that
 // take a value have an = behind their name.
 var (
-	buildFlags   = []string{"a", "asan", "asmflags=", "buildvcs", "gcflags=", "ldflags=", "mod=", "modfile=", "msan", "overlay=", "p=", "race", "tags=", "trimpath"}
+	buildFlags = []string{"a", "asan", "asmflags=", "buildvcs", "gcflags=", "ldflags=", "mod=", "modfile=", "msan",
+		"overlay=", "p=", "race", "tags=", "trimpath"}
 	programFlags = []string{"cpu=", "failfast", "parallel=", "short", "shuffle=", "skip="}
 	idleFlags    = []string{"count=", "json", "timeout=", "v", "vet="}
 )
@@ -84,7 +85,8 @@ func (g goTest) list(ctx context.Context) ([]testPackage, error) {
 	cmd.Stderr = &says
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("go list %s: %w: %s", strings.Join(g.packages, " "), err, strings.TrimSpace(says.String()))
+		return nil, fmt.Errorf("go list %s: %w: %s", strings.Join(g.packages, " "), err,
+			strings.TrimSpace(says.String()))
 	}
 	var found []testPackage
 	for line := range strings.Lines(string(out)) {

@@ -119,7 +119,8 @@ func (m *mutation) packageTests(
 			continue
 		}
 		if err = test.passes(ctx); err == nil {
-			fmt.Fprintf(stderr, "luagen mutate: %s is left out: it fails where scripts have another digest\n", test.name)
+			fmt.Fprintf(stderr, "luagen mutate: %s is left out: it fails where scripts have another digest\n",
+				test.name)
 		}
 	}
 	return slices.DeleteFunc(all, func(test mutantTest) bool { return len(test.lines) == 0 }), err

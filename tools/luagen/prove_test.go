@@ -33,16 +33,22 @@ func TestProveVerb(t *testing.T) {
 	writeFile(t, filepath.Join(dir, "lock_peek.lua"), goodScript)
 	code, stdout, stderr := command("prove", "-redis", url, "-n", "20", dir)
 	require.Equal(t, 0, code, stdout+stderr)
-	require.Contains(t, stdout, "lock_peek.lua: holds; calls 20, changes 0, repeats 0, failed writes 0, wrong types 0\n")
-	writeFile(t, filepath.Join(dir, "count.lua"), strings.Replace(countScript, "---@key ", "---@retry safe\n---@key ", 1))
+	require.Contains(t, stdout,
+		"lock_peek.lua: holds; calls 20, changes 0, repeats 0, failed writes 0, wrong types 0\n")
+	writeFile(t, filepath.Join(dir, "count.lua"), strings.Replace(countScript, "---@key ", "---@retry safe\n---@key ",
+		1))
 	code, stdout, _ = command("prove", "-redis", url, dir)
 	require.Equal(t, 1, code)
-	require.Contains(t, stdout, "count.lua: V001: @retry safe, and a repeat changed what the first run left\n  KEYS [\"{p}:n\"]")
+	require.Contains(t, stdout,
+		"count.lua: V001: @retry safe, and a repeat changed what the first run left\n  KEYS [\"{p}:n\"]")
 	require.Contains(t, stdout, "lock_peek.lua: holds", "the others are run all the same")
 	writeFile(t, filepath.Join(dir, "refused.lua"), refusedScript)
-	code, stdout, _ = command("prove", "-redis", url, filepath.Join(dir, "refused.lua"), filepath.Join(dir, "lock_peek.lua"))
+	code, stdout, _ = command("prove", "-redis", url, filepath.Join(dir, "refused.lua"),
+		filepath.Join(dir, "lock_peek.lua"))
 	require.Equal(t, 3, code)
-	require.Contains(t, stdout, "refused.lua: not tried: no call that succeeds changes anything; calls 100, changes 0, repeats 0, failed writes 0,")
+	require.Contains(t, stdout,
+		"refused.lua: not tried: no call that succeeds changes anything; calls 100, changes 0, repeats 0, failed "+
+			"writes 0,")
 	require.Contains(t, stdout, "lock_peek.lua: holds")
 	code, _, _ = command("prove", "-redis", url, dir)
 	require.Equal(t, 1, code, "what is broken comes before what is open")
@@ -80,7 +86,9 @@ func TestProveTellsWhyItsServerEnds(t *testing.T) {
 	start := time.Now()
 	code, stdout, stderr := command("prove", file)
 	require.Equal(t, 1, code, stdout)
-	require.Contains(t, stderr, "redis-server ended: exit status 1: Bad directive or wrong number of arguments; name another server with -redis\n")
+	require.Contains(t, stderr,
+		"redis-server ended: exit status 1: Bad directive or wrong number of arguments; name another server with "+
+			"-redis\n")
 	require.Less(t, time.Since(start), 20*time.Second)
 	left, err := os.ReadDir(temp)
 	require.NoError(t, err)

@@ -41,7 +41,9 @@ func startServer(ctx context.Context) (*redis.Client, func(), error) {
 	binary, err := exec.LookPath("redis-server")
 	if err != nil {
 		if binary, err = exec.LookPath("valkey-server"); err != nil {
-			return nil, nil, errors.New("neither redis-server nor valkey-server is on PATH: install one, or name a server with -redis")
+			return nil, nil,
+				errors.New("neither redis-server nor valkey-server is on PATH: install one, or name a server with " +
+					"-redis")
 		}
 	}
 	dir, socket, err := socketdir.Make("luagen-")
@@ -70,7 +72,8 @@ const startsWithin = 30 * time.Second
 
 // start returns when the server answers, or has ended. The socket is waited for: the client logs what it cannot reach.
 func (s *provingServer) start(ctx context.Context, binary, socket string) error {
-	s.cmd = exec.Command(binary, "--port", "0", "--unixsocket", socket, "--dir", s.dir, "--save", "", "--appendonly", "no")
+	s.cmd = exec.Command(binary, "--port", "0", "--unixsocket", socket, "--dir", s.dir, "--save", "",
+		"--appendonly", "no")
 	s.cmd.Stdout, s.cmd.Stderr = &s.said, &s.said
 	s.cmd.WaitDelay = time.Second
 	if err := s.cmd.Start(); err != nil {

@@ -29,7 +29,8 @@ func TestFromABareScriptToAFunction(t *testing.T) {
 	require.Contains(
 		t,
 		stdout,
-		"+---@key key1 string\n+---@key key2 list\n+---@arg arg1 int\n+---@arg arg2 string\n+---@reply int\n+---@error SOLD_OUT",
+		"+---@key key1 string\n+---@key key2 list\n+---@arg arg1 int\n+---@arg arg2 string\n+---@reply "+
+			"int\n+---@error SOLD_OUT",
 	)
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -116,7 +117,8 @@ func TestFixLeavesFragmentsAlone(t *testing.T) {
 	writeFile(t, filepath.Join(dir, "part", "now.lua"), "local now = redis.call('TIME')[1]\n")
 	writeFile(t, filepath.Join(dir, "part", "mark.lua"), "redis.call('HSET', KEYS[1], seen, now)\n")
 	writeFile(t, file, "--- See notes who looked, and when.\n---@contract dup-only\n---@retry never\n---@key h hash\n"+
-		"---@arg who string\n---@arg by string\n\n  --< part/now.lua\n  -->\nlocal seen = ARGV[1]\n--< part/mark.lua\n-->\n"+
+		"---@arg who string\n---@arg by string\n\n  --< part/now.lua\n  -->\nlocal seen = ARGV[1]\n--< "+
+		"part/mark.lua\n-->\n"+
 		"redis.call('HSET', KEYS[1], ARGV[2], seen)\n")
 	for _, args := range [][]string{{dir}, {"fix", "-w", file}, {dir}, {"-check", dir}} {
 		code, stdout, stderr := command(args...)

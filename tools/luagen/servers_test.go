@@ -11,7 +11,8 @@ import (
 	"github.com/luatomic/luatomic/tools/luagen/luagen"
 )
 
-// What a server refuses under EVAL_RO is what the rules refuse under @readonly: writes, and what is passed on to replicas.
+// What a server refuses under EVAL_RO is what the rules refuse under @readonly: writes, and what is passed on to
+// replicas.
 func TestReadonlyIsThatOfTheServer(t *testing.T) {
 	t.Parallel()
 	client := luatomictest.Client(t)

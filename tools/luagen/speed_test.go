@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkProcess measures whole runs of the program, from the start of the process to its end: 100 scripts that are new, the same
-// when nothing has changed, and vet of 450.
+// BenchmarkProcess measures whole runs of the program, from the start of the process to its end: 100 scripts that are
+// new, the same when nothing has changed, and vet of 450.
 func BenchmarkProcess(b *testing.B) {
 	dir := b.TempDir()
 	binary := filepath.Join(dir, "luagen")

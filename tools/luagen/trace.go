@@ -76,13 +76,15 @@ func missing(only, text string) error {
 	if none == nil {
 		return nil
 	}
-	return fmt.Errorf("no script of the name %s ran: -only takes names as in take of take.lua", strings.Join(none, " or "))
+	return fmt.Errorf("no script of the name %s ran: -only takes names as in take of take.lua",
+		strings.Join(none, " or "))
 }
 
 // traced runs the command and prints what its test programs wrote, one program after the other.
 func traced(words []string, only string, stdout, stderr io.Writer, out *bytes.Buffer) (code int, err error) {
 	err = inFolder("luagen-trace-", func(ctx context.Context, dir string) (err error) {
-		if code, err = runWith(ctx, words, stdout, stderr, luacover.TraceVar+"="+dir, luacover.OnlyVar+"="+only); err != nil {
+		if code, err = runWith(ctx, words, stdout, stderr, luacover.TraceVar+"="+dir,
+			luacover.OnlyVar+"="+only); err != nil {
 			return err
 		}
 		files, err := filepath.Glob(filepath.Join(dir, "*.txt"))

@@ -13,7 +13,8 @@ import (
 	"github.com/luatomic/luatomic/tools/luagen/luagen"
 )
 
-// The child sees its replies and the lines of its errors; the trace has what it did, and the call that raised has no reply.
+// The child sees its replies and the lines of its errors; the trace has what it did, and the call that raised has no
+// reply.
 func TestTraceOfACommand(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "trace.txt")
 	code, stdout, stderr := command("trace", "-only", "count", "-o", out, os.Args[0], "-test.run", "TestCoverChild")
@@ -35,12 +36,15 @@ func TestTraceOfACommand(t *testing.T) {
 
 func TestTracedScriptsKeepTheirLines(t *testing.T) {
 	t.Parallel()
-	const script = "local a = redis.call('GET',\n  KEYS[1])\nredis.pcall('SET', KEYS[1], f(redis.call('TIME')[1]))\nredis.call'PING'\n"
+	const script = "local a = redis.call('GET',\n  KEYS[1])\nredis.pcall('SET', KEYS[1], " +
+		"f(redis.call('TIME')[1]))\nredis.call'PING'\n"
 	traced := marks.Trace("a", script)
 	require.Equal(t, 4, strings.Count(traced, "\n"))
 	require.Contains(t, traced, "local a = luagen_to(redis.call(luagen_from(1,'GET',\n  KEYS[1])))\n")
-	require.Contains(t, traced, "\nluagen_to(redis.pcall(luagen_from(3,'SET', KEYS[1], f(luagen_to(redis.call(luagen_from(3,'TIME')))[1]))))\n")
-	require.Contains(t, marks.Trace("a", "server.call('GET', KEYS[1])"), "luagen_to(server.call(luagen_from(1,'GET', KEYS[1])))")
+	require.Contains(t, traced,
+		"\nluagen_to(redis.pcall(luagen_from(3,'SET', KEYS[1], f(luagen_to(redis.call(luagen_from(3,'TIME')))[1]))))\n")
+	require.Contains(t, marks.Trace("a", "server.call('GET', KEYS[1])"),
+		"luagen_to(server.call(luagen_from(1,'GET', KEYS[1])))")
 	require.Equal(t, "if", marks.Trace("a", "if"))
 }
 
@@ -51,7 +55,8 @@ func TestEditorFileIsLuaAndHasEveryCommand(t *testing.T) {
 	_, err := luaast.Parse(stdout)
 	require.NoError(t, err)
 	require.Contains(t, stdout, "---@overload fun(command: 'GET', key: redis.arg): string|false\n")
-	require.Contains(t, stdout, "---@overload fun(command: 'HGET', key: redis.arg, arg2: redis.arg): string|false|redis.error\n")
+	require.Contains(t, stdout,
+		"---@overload fun(command: 'HGET', key: redis.arg, arg2: redis.arg): string|false|redis.error\n")
 	require.NotContains(t, stdout, "'SUBSCRIBE'")
 	for line := range strings.Lines(stdout) {
 		if strings.Contains(line, "@overload") {
@@ -74,8 +79,9 @@ func TestReferenceOfAFolder(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(text), "# Stock\n")
 	require.Contains(t, string(text), "- [count](#count): counts up to a limit.\n")
-	require.Contains(t, string(text), "- KEYS `n` string.\n- ARGV `limit` int.\n- Reply int.\n- Error `FULL`; no more.\n"+
-		"- Contract all-or-nothing; an error leaves the data as it was.\n- Retry never.\n")
+	require.Contains(t, string(text),
+		"- KEYS `n` string.\n- ARGV `limit` int.\n- Reply int.\n- Error `FULL`; no more.\n"+
+			"- Contract all-or-nothing; an error leaves the data as it was.\n- Retry never.\n")
 	code, _, _ = command("doc", "-check", "-title", "Stock", "-o", out, dir)
 	require.Equal(t, 0, code)
 	code, _, _ = command("doc")

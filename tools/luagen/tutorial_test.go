@@ -25,7 +25,8 @@ func TestTutorial(t *testing.T) {
 	dir := userModule(t)
 	gomod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	require.NoError(t, err)
-	writeFile(t, filepath.Join(dir, "go.mod"), strings.Replace(string(gomod), "\ntool github.com/luatomic/luatomic/tools/luagen\n", "\n", 1))
+	writeFile(t, filepath.Join(dir, "go.mod"), strings.Replace(string(gomod),
+		"\ntool github.com/luatomic/luatomic/tools/luagen\n", "\n", 1))
 	file, at := "", 0
 	for _, m := range block.FindAllStringSubmatchIndex(string(page), -1) {
 		for _, name := range fileName.FindAllStringSubmatch(string(page[at:m[0]]), -1) {
@@ -39,7 +40,8 @@ func TestTutorial(t *testing.T) {
 		case strings.HasPrefix(text, "\t"): // more lines for the last function of the test
 			have, err := os.ReadFile(filepath.Join(dir, "stock", "take_test.go"))
 			require.NoError(t, err)
-			writeFile(t, filepath.Join(dir, "stock", "take_test.go"), strings.TrimSuffix(string(have), "}\n")+text+"}\n")
+			writeFile(t, filepath.Join(dir, "stock", "take_test.go"),
+				strings.TrimSuffix(string(have), "}\n")+text+"}\n")
 		case language == "lua":
 			writeFile(t, filepath.Join(dir, "stock", "take.lua"), text)
 		default:
@@ -48,8 +50,8 @@ func TestTutorial(t *testing.T) {
 	}
 }
 
-// runTutorial runs the lines with a $ and looks for the others in what they print, each as a whole line. A report of a broken
-// promise goes on behind what the page shows of it, see failpoint.
+// runTutorial runs the lines with a $ and looks for the others in what they print, each as a whole line. A report of a
+// broken promise goes on behind what the page shows of it, see failpoint.
 func runTutorial(t *testing.T, dir, text string) {
 	t.Helper()
 	said := ""

@@ -37,9 +37,11 @@ func vet(args []string, stdout, stderr io.Writer) int {
 	if !ok {
 		return code
 	}
-	write := map[string]func(io.Writer, []luagen.Vetted) error{"text": vetText, "json": vetJSON, "sarif": vetSARIF}[*format]
+	write := map[string]func(io.Writer, []luagen.Vetted) error{"text": vetText, "json": vetJSON,
+		"sarif": vetSARIF}[*format]
 	if len(paths) == 0 || write == nil {
-		return wrongUsage(stderr, "vet", vetUsage, errors.New("name files or folders, and a format among text, json, sarif"))
+		return wrongUsage(stderr, "vet", vetUsage,
+			errors.New("name files or folders, and a format among text, json, sarif"))
 	}
 	where, err := targets(*target)
 	if err != nil {
@@ -224,7 +226,8 @@ func vetSARIF(w io.Writer, files []luagen.Vetted) error {
 			}
 			file := url.URL{Path: filepath.ToSlash(d.File)}
 			place := sarifPlace{sarifFile{file.String()}, sarifRegion{d.Pos.Line, columnIn(lines, d.Pos)}}
-			run.Results = append(run.Results, sarifResult{d.Rule, d.Level().String(), sarifText{d.Message + ": " + d.Cure},
+			run.Results = append(run.Results, sarifResult{d.Rule, d.Level().String(),
+				sarifText{d.Message + ": " + d.Cure},
 				[]sarifLocation{{place}}})
 		}
 	}

@@ -11,8 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const goProgram = "package p\n\nvar take = redis.NewScript(`\nlocal n = redis.call('GET', KEYS[1])\nif n == nil then\n" +
-	"\treturn tonumbr(n)\nend\nreturn n\n`)\n\n// not a script: the message of an error\nvar msg = \"write redis.call('GET', key)\"\n" +
+const goProgram = "package p\n\nvar take = redis.NewScript(`\nlocal n = redis.call('GET', KEYS[1])\nif n == nil " +
+	"then\n" +
+	"\treturn tonumbr(n)\nend\nreturn n\n`)\n\n// not a script: the message of an error\nvar msg = \"write " +
+	"redis.call('GET', key)\"\n" +
 	"var shaped = fmt.Sprintf(`\nreturn redis.call('GET', %s)\n`, key)\n"
 
 func TestVetReadsScriptsWithAndWithoutHeaderAndInGo(t *testing.T) {
@@ -38,7 +40,8 @@ func TestVetReadsScriptsWithAndWithoutHeaderAndInGo(t *testing.T) {
 	)
 	require.Contains(t, stdout, "drop.lua:1:19: K001 warning: the key is not one of KEYS but a literal")
 	require.Contains(t, stdout, "lock_peek.lua:8:1: S001", "what stands behind the return")
-	require.Contains(t, stdout, "luagen: scripts: 3, errors: 3, warnings: 2; texts that something else completes, not read: 1")
+	require.Contains(t, stdout,
+		"luagen: scripts: 3, errors: 3, warnings: 2; texts that something else completes, not read: 1")
 	require.Contains(t, stdout, "broken.go:2:50: S001 the Go file does not parse")
 	require.NotContains(t, stdout, "vendor")
 
@@ -148,16 +151,19 @@ func TestLinkToNothingHasACure(t *testing.T) {
 func TestVetReadsJoinedLiterals(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	writeFile(t, filepath.Join(dir, "a.go"), "package p\n\nvar take = redis.NewScript(\"local n = redis.call('GET', KEYS[1])\\n\" +\n"+
-		"\t\"if n == nil \" +\n\t(\"then return 0 end\\n\" + `return redis.call('EXPIRES',\n KEYS[1], m)`))\n")
-	writeFile(t, filepath.Join(dir, "b.go"), "package p\n\nvar put = redis.NewScript(head + \"redis.call('EXPIRES', KEYS[1])\")\n"+
-		"const text = \"redis.call('EXPIRES', KEYS[1])\" + \"\"\n")
+	writeFile(t, filepath.Join(dir, "a.go"),
+		"package p\n\nvar take = redis.NewScript(\"local n = redis.call('GET', KEYS[1])\\n\" +\n"+
+			"\t\"if n == nil \" +\n\t(\"then return 0 end\\n\" + `return redis.call('EXPIRES',\n KEYS[1], m)`))\n")
+	writeFile(t, filepath.Join(dir, "b.go"),
+		"package p\n\nvar put = redis.NewScript(head + \"redis.call('EXPIRES', KEYS[1])\")\n"+
+			"const text = \"redis.call('EXPIRES', KEYS[1])\" + \"\"\n")
 	code, stdout, stderr := command("vet", dir)
 	require.Equal(t, 1, code, stderr)
 	for _, want := range []string{"a.go:4:3: R004", "a.go:5:46: C001", "a.go:6:11: G002"} {
 		require.Contains(t, stdout, filepath.Join(dir, want))
 	}
-	require.Contains(t, stdout, "\nluagen: scripts: 1, errors: 2, warnings: 1; texts that something else completes, not read: 1\n")
+	require.Contains(t, stdout,
+		"\nluagen: scripts: 1, errors: 2, warnings: 1; texts that something else completes, not read: 1\n")
 }
 
 // A code host refuses a file of findings whose names are no URIs.
@@ -170,8 +176,8 @@ func TestSARIFNamesFilesByURI(t *testing.T) {
 	require.Contains(t, stdout, `"uri": "my%20scripts/50%25.lua"`)
 }
 
-// A header is read whatever the file's name is, and behind a byte order mark: without it a script that breaks its promises
-// would be clean.
+// A header is read whatever the file's name is, and behind a byte order mark: without it a script that breaks its
+// promises would be clean.
 func TestVetReadsTheHeaderOfAnyFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

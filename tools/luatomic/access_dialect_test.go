@@ -29,7 +29,8 @@ func TestACLOfDialects(t *testing.T) {
 			e := asDialect(t, server, dialect, prefix)
 			e.dialectWork(admin, dialect)
 			for _, refused := range admin.ACLLog(t.Context(), 100).Val() {
-				require.Fail(t, "it lacks a right", "%s, prefix %q: %s %s", dialect, prefix, refused.Reason, refused.Object)
+				require.Fail(t, "it lacks a right", "%s, prefix %q: %s %s", dialect, prefix, refused.Reason,
+					refused.Object)
 			}
 			if prefix == "" {
 				continue

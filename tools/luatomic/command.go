@@ -50,7 +50,8 @@ func commands() []*command {
 	all = append(all, inSidekiq(jobsCommands())...)
 	all = append(all, locksCommands()...)
 	all = append(all, rpcCommands()...)
-	return append(all, statsCommand(), topCommand(), webCommand(), doctorCommand(), aclCommand(), loadCommand(), versionCommand(),
+	return append(all, statsCommand(), topCommand(), webCommand(), doctorCommand(), aclCommand(), loadCommand(),
+		versionCommand(),
 		completionCommand(), manCommand())
 }
 

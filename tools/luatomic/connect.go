@@ -193,7 +193,8 @@ func badURL(err error) error {
 	if strings.Contains(text, `"`) {
 		text = "it cannot be read"
 	}
-	return usagef("server URL: %s; write redis://HOST:PORT, rediss://HOST:PORT or unix:///PATH, as --redis or REDIS_URL; "+
+	return usagef("server URL: %s; write redis://HOST:PORT, rediss://HOST:PORT or unix:///PATH, as --redis or "+
+		"REDIS_URL; "+
 		"in a password / ? # @ %% are written %%2F %%3F %%23 %%40 %%25", text)
 }
 

@@ -51,12 +51,14 @@ back-off when.`,
 		flags: func(fs *flag.FlagSet) {
 			fs.IntVar(&c.concurrency, "c", 1, "`N` commands run at a time")
 			fs.BoolVar(&c.drain, "drain", false, "end when no job is ready, scheduled or leased")
-			fs.DurationVar(&c.lease, "lease", 30*time.Second, "`DURATION` after which the job of a dead consumer is taken back")
+			fs.DurationVar(&c.lease, "lease", 30*time.Second,
+				"`DURATION` after which the job of a dead consumer is taken back")
 			fs.IntVar(&c.attempts, "attempts", 25, "`N` failures make a job dead; -1: never")
 			fs.DurationVar(&c.backoff, "backoff", time.Second,
 				"`DURATION` before the second attempt, doubled for each further one, 1h at most")
 			fs.DurationVar(&c.grace, "grace", 10*time.Second, "`DURATION` for commands to finish after Ctrl-C")
-			fs.Func("allow-field", "in a dialect of Sidekiq: perform jobs with this `FIELD`, whose middleware runs in Ruby only",
+			fs.Func("allow-field",
+				"in a dialect of Sidekiq: perform jobs with this `FIELD`, whose middleware runs in Ruby only",
 				func(name string) error { c.allowed = append(c.allowed, name); return nil })
 			dialectFlag(fs, &c.dialect, sidekiqs...)
 		},
@@ -106,7 +108,8 @@ func (c *consumeCmd) checkNative(s *session) error {
 	case len(c.allowed) > 0:
 		return usagef("--allow-field is for the dialects of Sidekiq; add --dialect, or leave it out")
 	case n > 1 && s.tag == "":
-		return usagef("%d queues without a --tag: one consumer takes from queues of one tag; name it, or run a consumer for each", n)
+		return usagef("%d queues without a --tag: one consumer takes from queues of one tag; name it, or run a "+
+			"consumer for each", n)
 	case n > queue.MaxSources:
 		return usagef("%d queues; one consumer takes from %d at most", n, queue.MaxSources)
 	}
@@ -206,7 +209,8 @@ func (c *consumeCmd) work(ctx context.Context, d *queue.Delivery) error {
 	case <-c.s.signals.hard.Done():
 		c.s.kill(running)
 		c.s.warn(&queue.JobError{
-			Queue: d.Queue().Name(), ID: d.ID, Kind: d.Kind, Attempt: d.Attempt, Outcome: queue.OutcomeRetried, Err: errKilled,
+			Queue: d.Queue().Name(), ID: d.ID, Kind: d.Kind, Attempt: d.Attempt, Outcome: queue.OutcomeRetried,
+			Err: errKilled,
 		})
 		return queue.Snooze(0) // it is no failure of the command
 	}

@@ -30,7 +30,8 @@ func cureOf(err error) string {
 		return "give this user what luatomic acl --audit prints, or --role page to one that only reads: " +
 			"a search sees the names of all keys"
 	case lacksRights(text):
-		return "check --prefix: luatomic acl prints the rights that a user needs, luatomic doctor those that this one lacks"
+		return "check --prefix: luatomic acl prints the rights that a user needs, luatomic doctor those that this " +
+			"one lacks"
 	case strings.Contains(text, "OOM ") && strings.Contains(text, "'maxmemory'"):
 		return "the server is full: raise its maxmemory, or delete what is not needed"
 	case strings.Contains(text, "READONLY "):

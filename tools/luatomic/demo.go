@@ -33,7 +33,8 @@ calls to look at, with luatomic web for one, until Ctrl-C.`,
   story is on stderr`,
 		example: `luatomic demo`,
 		flags: func(fs *flag.FlagSet) {
-			fs.StringVar(&file, "file", "", "jobs in the form that push reads, from `FILE`; else 62 captured Sidekiq payloads")
+			fs.StringVar(&file, "file", "",
+				"jobs in the form that push reads, from `FILE`; else 62 captured Sidekiq payloads")
 			fs.BoolVar(&hold, "hold", false, "keep something to look at until Ctrl-C")
 		},
 		check: func(s *session) error {
@@ -165,7 +166,8 @@ func (d *demo) open() (done func(), err error) {
 	}, nil
 }
 
-// clean deletes the keys of the demo. Before the first push there are none, and a user that may not push may not delete.
+// clean deletes the keys of the demo. Before the first push there are none, and a user that may not push may not
+// delete.
 func (d *demo) clean() error {
 	if !d.began {
 		return nil

@@ -62,14 +62,16 @@ func (sc *demoScene) queues(ctx context.Context) error {
 		if i%3 == 0 {
 			kind = "bounce"
 		}
-		jobs = append(jobs, queue.Job{ID: fmt.Sprintf("%s-%d", kind, i), Kind: kind, Headers: map[string]string{"tenant": "acme"},
-			Body: fmt.Appendf(nil, `{"to":"user%d@example.com"}`, i)})
+		jobs = append(jobs, queue.Job{ID: fmt.Sprintf("%s-%d", kind, i), Kind: kind,
+			Headers: map[string]string{"tenant": "acme"},
+			Body:    fmt.Appendf(nil, `{"to":"user%d@example.com"}`, i)})
 	}
 	later := queue.Job{ID: "newsletter", Kind: "newsletter", Delay: 3 * time.Hour}
 	if _, err := mail.Push(ctx, append(jobs, later)...); err != nil {
 		return err
 	}
-	if _, err := reports.Push(ctx, queue.Job{ID: "yearly", Kind: "pdf"}, queue.Job{ID: "daily", Kind: "pdf"}); err != nil {
+	if _, err := reports.Push(ctx, queue.Job{ID: "yearly", Kind: "pdf"},
+		queue.Job{ID: "daily", Kind: "pdf"}); err != nil {
 		return err
 	}
 	sc.consume(ctx, mail, func(ctx context.Context, job *queue.Delivery) error {
@@ -84,7 +86,8 @@ func (sc *demoScene) queues(ctx context.Context) error {
 
 func (sc *demoScene) consume(ctx context.Context, q *queue.Queue, h queue.Handler) {
 	sc.work.Go(func() {
-		_, _ = q.Consume(ctx, &queue.ConsumeOptions{Concurrency: 1, Grace: time.Millisecond}, h) // its end is the interrupt
+		// its end is the interrupt
+		_, _ = q.Consume(ctx, &queue.ConsumeOptions{Concurrency: 1, Grace: time.Millisecond}, h)
 	})
 }
 
@@ -107,7 +110,10 @@ func (sc *demoScene) locks(ctx context.Context) error {
 	}
 	sc.work.Go(func() {
 		defer func() { _ = first.Close() }()
-		_ = first.Do(ctx, "nightly", func(ctx context.Context, l *lock.Lease) error { close(held); return wait(ctx, l) })
+		_ = first.Do(ctx, "nightly", func(ctx context.Context, l *lock.Lease) error {
+			close(held)
+			return wait(ctx, l)
+		})
 	})
 	select {
 	case <-ctx.Done():

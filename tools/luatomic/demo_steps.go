@@ -109,7 +109,8 @@ func (d *demo) stepPush() error {
 	}
 	out.AddedAgain = st.Ready + st.Scheduled - len(d.body)
 	if out.AddedAgain != 0 {
-		return broken("%d jobs in the queue after %d were pushed twice under one token", st.Ready+st.Scheduled, len(d.body))
+		return broken("%d jobs in the queue after %d were pushed twice under one token", st.Ready+st.Scheduled,
+			len(d.body))
 	}
 	d.say("The same push again, under the same tokens: the queue still holds %d. Nothing is added twice.",
 		st.Ready+st.Scheduled)

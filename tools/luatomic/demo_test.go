@@ -26,7 +26,8 @@ func proves(t *testing.T, c *cli, jobs, delayed int) {
 	abandoned := min(jobs, crashJobs)
 	holds(t, all[1], map[string]any{"ready": jobs - delayed, "scheduled": delayed, "duplicates": 0, "added_again": 0})
 	holds(t, all[2], map[string]any{"moved": delayed, "early": 0})
-	holds(t, all[3], map[string]any{"finished": jobs, "abandoned": abandoned, "retaken": abandoned, "second_try_refused": true})
+	holds(t, all[3], map[string]any{"finished": jobs, "abandoned": abandoned, "retaken": abandoned,
+		"second_try_refused": true})
 	holds(t, all[4], map[string]any{"result": jobs, "no_responder": true})
 	holds(t, all[5], map[string]any{"pushed": jobs, "done": jobs, "lost": 0, "twice": 0, "keys_left": 0})
 }
@@ -64,7 +65,8 @@ func TestDemoEmbedded(t *testing.T) {
 func TestDemoBrokenServer(t *testing.T) {
 	t.Parallel()
 	dir, temp := t.TempDir(), shortDir(t)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "redis-server"), []byte("#!/bin/sh\necho no license >&2\nexit 1\n"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "redis-server"),
+		[]byte("#!/bin/sh\necho no license >&2\nexit 1\n"), 0o700))
 	c := (&env{t: t, extra: []string{"PATH=" + dir + ":/bin", "TMPDIR=" + temp}}).run("demo")
 	jobs, delayed := sample()
 	proves(t, c, jobs, delayed)
@@ -76,7 +78,8 @@ func TestDemoOnYourServer(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
 	file := filepath.Join(t.TempDir(), "jobs.ndjson")
-	require.NoError(t, os.WriteFile(file, []byte(strings.Repeat("{\"body\":\"x\"}\n", 1500)+`{"body":1,"delay":"100ms"}`), 0o600))
+	require.NoError(t,
+		os.WriteFile(file, []byte(strings.Repeat("{\"body\":\"x\"}\n", 1500)+`{"body":1,"delay":"100ms"}`), 0o600))
 	proves(t, e.run("demo", "--file", file), 1501, 1)
 	require.NoError(t, os.WriteFile(file, []byte(`{"body":1}`), 0o600))
 	proves(t, e.run("demo", "--file", file), 1, 0)

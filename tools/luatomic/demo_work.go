@@ -98,7 +98,8 @@ func (d *demo) refusal() (refused bool, err error) {
 		var held *lock.HeldError
 		if errors.As(err, &held) {
 			refused = true
-			d.say("Consumer A holds the lock, fence %d. B tries too, and gets the answer in one round trip: held by %s,",
+			d.say("Consumer A holds the lock, fence %d. B tries too, and gets the answer in one round trip: held by "+
+				"%s,",
 				lease.Fence(), held.Holder)
 			d.say("for %v more unless A renews it.", held.Remaining)
 			return nil

@@ -29,7 +29,8 @@ func examineSidekiq(s *session, client lua.Client, dialect string, report func(c
 		return err
 	}
 	for _, r := range []checkResult{
-		sidekiqKeys(&found), sidekiqNamespace(s.prefix, &found), sidekiqVersion(dialect, &found), sidekiqPayloads(&found),
+		sidekiqKeys(&found), sidekiqNamespace(s.prefix, &found), sidekiqVersion(dialect, &found),
+		sidekiqPayloads(&found),
 		sidekiqMiddleware(&found), sidekiqWorkers(&found),
 	} {
 		if err := report(r); err != nil {
@@ -74,7 +75,8 @@ func sidekiqNamespace(prefix string, found *sidekiq.Inspection) checkResult {
 
 // sidekiqVersion compares the dialect with what processes report and with the form of times.
 func sidekiqVersion(dialect string, found *sidekiq.Inspection) checkResult {
-	detail := fmt.Sprintf("created_at in seconds (to 7): %d, in milliseconds (8): %d", found.Seconds, found.Milliseconds)
+	detail := fmt.Sprintf("created_at in seconds (to 7): %d, in milliseconds (8): %d", found.Seconds,
+		found.Milliseconds)
 	if len(found.Versions) > 0 {
 		detail = "processes report " + strings.Join(found.Versions, ", ") + "; " + detail
 	}

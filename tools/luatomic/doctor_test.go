@@ -83,7 +83,8 @@ func leavesNothing(t *testing.T, server *luatomictest.Server, prefix string) {
 		require.Positive(t, left, "%s expires", key)
 		require.Less(t, left, 15*time.Minute, key)
 	}
-	require.Empty(t, (&env{t: t, url: server.URL(), prefix: prefix}).run("queues", "ls").exits(exitDone).stdout.String())
+	require.Empty(t,
+		(&env{t: t, url: server.URL(), prefix: prefix}).run("queues", "ls").exits(exitDone).stdout.String())
 }
 
 // A user that may push and not take leaves no job, nor does one that stops in the middle.
@@ -103,7 +104,9 @@ func TestDoctorLeavesNoJob(t *testing.T) {
 		proxy := luatomictest.NewLossyProxy(t, server.URL())
 		proxy.Drop(1000, lab.Sent(&gen.QueueTakeScript))
 		c := (&env{t: t, url: proxy.URL(), prefix: "p:"}).start("doctor")
-		luatomictest.Eventually(t, within, "it takes", func() bool { return proxy.Executed(lab.Sent(&gen.QueueTakeScript)) > 0 })
+		luatomictest.Eventually(t, within, "it takes", func() bool {
+			return proxy.Executed(lab.Sent(&gen.QueueTakeScript)) > 0
+		})
 		c.signal(os.Interrupt)
 		c.exits(exitInterrupted)
 		leavesNothing(t, server, "p:")
@@ -211,7 +214,8 @@ func TestDoctorOfARole(t *testing.T) {
 	checks := asApp(t, server, nil, "--role", "producer").run("doctor").exits(exitFailed).checks()
 	for _, check := range []string{"channels", "lock", "queue"} {
 		require.Equal(t, false, checks[check]["ok"], check)
-		require.Contains(t, checks[check]["cure"], "a user of one --role fails the checks of what other roles do", check)
+		require.Contains(t, checks[check]["cure"], "a user of one --role fails the checks of what other roles do",
+			check)
 	}
 	require.Contains(t, checks["lock"]["detail"], "lock_try")
 	require.Contains(t, checks["queue"]["detail"], "queue_take")
@@ -221,7 +225,8 @@ func TestDoctorOfARole(t *testing.T) {
 func TestDoctorFindsMissingRights(t *testing.T) {
 	t.Parallel()
 	for rule, check := range map[string]string{
-		"-evalsha": "lock", "-set": "lock", "-subscribe": "channels", "-publish": "channels", "-rpush": "queue", "resetchannels": "channels", "-time": "lock",
+		"-evalsha": "lock", "-set": "lock", "-subscribe": "channels", "-publish": "channels", "-rpush": "queue",
+		"resetchannels": "channels", "-time": "lock",
 	} {
 		t.Run(rule, func(t *testing.T) {
 			t.Parallel()
@@ -253,7 +258,8 @@ func TestACLWithAPasswordFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pw")
 	require.NoError(t, os.WriteFile(file, []byte("a&b/c PASSWORD\n"), 0o600))
 	e := &env{t: t, prefix: "app:"}
-	command := e.run("acl", "--password-file", file, "--role", "producer,consumer").exits(exitDone).object()["command"].(string)
+	command := e.run("acl", "--password-file", file, "--role", "producer,consumer").exits(exitDone).
+		object()["command"].(string)
 	require.NotContains(t, command, "PASSWORD")
 	var args []any
 	for _, word := range strings.Fields(command) {
@@ -326,14 +332,17 @@ func TestLoad(t *testing.T) {
 		"actionhero": actionhero.Scripts(), "redisinaction": redisinaction.Scripts(), "sidekiq8": sidekiq.Scripts(),
 		"plain": plainlock.Scripts(),
 	} {
-		require.NotContains(t, server.Client().ScriptExists(t.Context(), hashes(scripts)...).Val(), true, "not among the others")
-		holds(t, admin.run("load", "--dialect", dialect).exits(exitDone).object(), map[string]any{"loaded": len(scripts)})
+		require.NotContains(t, server.Client().ScriptExists(t.Context(), hashes(scripts)...).Val(), true,
+			"not among the others")
+		holds(t, admin.run("load", "--dialect", dialect).exits(exitDone).object(),
+			map[string]any{"loaded": len(scripts)})
 		there := server.Client().ScriptExists(t.Context(), hashes(scripts)...).Val()
 		require.Len(t, there, len(scripts))
 		require.NotContains(t, there, false, dialect)
 	}
 	scripts := app.run("doctor").checks()["scripts"]
-	holds(t, scripts, map[string]any{"ok": true, "detail": "SCRIPT LOAD is refused; the scripts are loaded already, or run by EVAL"})
+	holds(t, scripts,
+		map[string]any{"ok": true, "detail": "SCRIPT LOAD is refused; the scripts are loaded already, or run by EVAL"})
 }
 
 // Preloading the scripts of a dialect misses none.
@@ -371,7 +380,9 @@ func TestDoctorInterrupted(t *testing.T) {
 	// Every script gets no answer: it is in the checks that use the package.
 	proxy.Drop(1000, luatomictest.Command("EVALSHA"))
 	c := (&env{t: t, url: proxy.URL()}).start("doctor")
-	luatomictest.Eventually(t, within, "it tries a lock", func() bool { return strings.Contains(c.stdout.String(), `"channels"`) })
+	luatomictest.Eventually(t, within, "it tries a lock", func() bool {
+		return strings.Contains(c.stdout.String(), `"channels"`)
+	})
 	c.signal(os.Interrupt)
 	c.exits(exitInterrupted)
 }

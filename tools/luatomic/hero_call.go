@@ -18,8 +18,9 @@ func (c *rpcCallCmd) checkHero(s *session) error {
 		return usagef("--arity is for --dialect %s --era callback; add both, or leave it out", actionHero)
 	}
 	return c.hero.check(s, map[string]bool{
-		"bus": c.name != defaultBus, "keys": c.keyFile != "", "to": c.to != "", "key": c.key != "", "idempotent": c.repeat,
-		"all": c.all, "stream": c.stream,
+		"bus": c.name != defaultBus, "keys": c.keyFile != "", "to": c.to != "", "key": c.key != "",
+		"idempotent": c.repeat,
+		"all":        c.all, "stream": c.stream,
 	})
 }
 
@@ -28,7 +29,8 @@ func (c *rpcCallCmd) runHero(client redis.UniversalClient) error {
 	args, o := heroArgs(c.body), c.hero.options()
 	if o.Era == actionhero.Callback {
 		if len(args) != c.arity {
-			return usagef("%d arguments, but --arity says that %s takes %d; in the era callback a node ends when a method "+
+			return usagef("%d arguments, but --arity says that %s takes %d; in the era callback a node ends when a "+
+				"method "+
 				"gets more or fewer than it takes: add --arity %d if it takes these, or pass as many as it takes",
 				len(args), c.s.args[0], c.arity, len(args))
 		}

@@ -44,7 +44,9 @@ func (l *lockCmd) obtainHero(s *session, client redis.UniversalClient) (*foreign
 			return &foreignLock{
 				key: s.prefix + heroLockPrefix + name, token: cache.LockName(),
 				ttl: l.opts.TTL - actionhero.EndMargin, begun: begun,
-				extend: func(ctx context.Context) error { return extendHero(ctx, cache, name, l.opts.TTL) }, release: unlock,
+				extend: func(ctx context.Context) error {
+					return extendHero(ctx, cache, name, l.opts.TTL)
+				}, release: unlock,
 				over: func(err error) bool { return errors.Is(err, errHeroLock) },
 			}, nil
 		}

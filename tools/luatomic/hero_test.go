@@ -19,7 +19,8 @@ func hero(t *testing.T) (e *env, flags []string, o *actionhero.Options) {
 	e = shared(t)
 	channel := strings.TrimSuffix(e.prefix, ":")
 	e.prefix = ""
-	return e, []string{"--dialect=actionhero", "--channel", channel, "--token", "secret"}, &actionhero.Options{Channel: channel, ServerToken: "secret", Timeout: 30 * time.Second}
+	return e, []string{"--dialect=actionhero", "--channel", channel, "--token", "secret"},
+		&actionhero.Options{Channel: channel, ServerToken: "secret", Timeout: 30 * time.Second}
 }
 
 // heroNode runs a node until the test ends.
@@ -33,12 +34,14 @@ func heroNode(t *testing.T, o *actionhero.Options) *actionhero.Node {
 
 func TestHeroServe(t *testing.T) {
 	t.Parallel()
-	for era, name := range map[actionhero.Era]string{actionhero.Promise: "promise", actionhero.Promise18: "promise18", actionhero.Callback: "callback"} {
+	for era, name := range map[actionhero.Era]string{actionhero.Promise: "promise", actionhero.Promise18: "promise18",
+		actionhero.Callback: "callback"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e, flags, o := hero(t)
 			o.Era, o.Methods = era, map[string]int{"api.echo.back": 2}
-			c := e.start(append([]string{"rpc", "serve", "api.echo.back", "--era", name, "--connection", "conn", "--node", "me"}, append(flags, "--", "sh", "-c",
+			c := e.start(append([]string{"rpc", "serve", "api.echo.back", "--era", name, "--connection", "conn",
+				"--node", "me"}, append(flags, "--", "sh", "-c",
 				`read -r in; case $in in *fail*) echo no >&2; exit 1;; esac; echo "{\"in\":$in,\"by\":\"$LUATOMIC_METHOD $LUATOMIC_CALLER $LUATOMIC_CONNECTION\"}"`)...)...)
 			c.shows(`node me serves "api.echo.back" on channel`)
 			o.ServerID = "caller"
@@ -55,7 +58,9 @@ func TestHeroServe(t *testing.T) {
 			defer cancel()
 			_, err := n.DoCluster(ctx, "api.echo.back", []any{"fail", 1}, "")
 			require.Error(t, err)
-			luatomictest.Eventually(t, within, "the command has failed", func() bool { return strings.Contains(c.stderr.String(), "no\n") })
+			luatomictest.Eventually(t, within, "the command has failed", func() bool {
+				return strings.Contains(c.stderr.String(), "no\n")
+			})
 			c.signal(syscall.SIGINT)
 			holds(t, c.exits(exitInterrupted).object(), map[string]any{"handled": 3, "failed": 1, "dropped": 0})
 		})
@@ -67,7 +72,8 @@ func TestHeroServe(t *testing.T) {
 func TestHeroServeText(t *testing.T) {
 	t.Parallel()
 	e, flags, o := hero(t)
-	c := e.start(append([]string{"rpc", "serve", "api.upper", "--text"}, append(flags, "--", "sh", "-c", "echo began >&2; sleep 0.5; tr a-z A-Z")...)...)
+	c := e.start(append([]string{"rpc", "serve", "api.upper", "--text"},
+		append(flags, "--", "sh", "-c", "echo began >&2; sleep 0.5; tr a-z A-Z")...)...)
 	c.shows("serves")
 	n := heroNode(t, o)
 	answer := make(chan string, 1)
@@ -87,7 +93,8 @@ func TestHeroServeText(t *testing.T) {
 
 func TestHeroCall(t *testing.T) {
 	t.Parallel()
-	for era, name := range map[actionhero.Era]string{actionhero.Promise: "promise", actionhero.Promise18: "promise18", actionhero.Callback: "callback"} {
+	for era, name := range map[actionhero.Era]string{actionhero.Promise: "promise", actionhero.Promise18: "promise18",
+		actionhero.Callback: "callback"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e, flags, o := hero(t)
@@ -103,7 +110,10 @@ func TestHeroCall(t *testing.T) {
 				}
 				return e.run(append(append([]string{"rpc", "call"}, args...), more...)...)
 			}
-			require.Equal(t, map[string]any{"error": map[string]any{"code": "no_responder", "message": `no responder: no other node is subscribed to the channel: "api.echo"`}}, call("api.echo", "[]").exits(exitTryLater).object())
+			require.Equal(t,
+				map[string]any{"error": map[string]any{"code": "no_responder",
+					"message": `no responder: no other node is subscribed to the channel: "api.echo"`}},
+				call("api.echo", "[]").exits(exitTryLater).object())
 
 			n := heroNode(t, o)
 			require.NoError(t, n.Handle("api.echo", func(_ context.Context, r *actionhero.Request) (any, error) {
@@ -124,10 +134,12 @@ func TestHeroCall(t *testing.T) {
 			require.Equal(t, n.ServerID(), all[0]["node"])
 			require.Equal(t, map[string]any{"answered": 1.0}, all[1])
 			if era == actionhero.Callback {
-				c := e.run(append([]string{"rpc", "call", "api.echo", "[1]", "--era=callback"}, flags...)...).exits(exitUsage)
+				c := e.run(append([]string{"rpc", "call", "api.echo", "[1]", "--era=callback"},
+					flags...)...).exits(exitUsage)
 				require.Contains(t, c.stderr.String(), "1 arguments, but --arity says that api.echo takes 0")
 			}
-			require.EqualValues(t, 1, e.run(append([]string{"rpc", "nodes"}, flags[:3]...)...).exits(exitDone).object()["subscribers"])
+			require.EqualValues(t, 1,
+				e.run(append([]string{"rpc", "nodes"}, flags[:3]...)...).exits(exitDone).object()["subscribers"])
 		})
 	}
 }
@@ -152,7 +164,8 @@ func TestHeroLock(t *testing.T) {
 	require.Regexp(t, "^"+key+" \\S+\n$", c.stdout.String())
 	require.Zero(t, r.Exists(ctx, key).Val())
 
-	other := actionhero.NewCache(r, &actionhero.CacheOptions{LockPrefix: e.prefix + "actionhero:lock:", LockName: "node-7"})
+	other := actionhero.NewCache(r, &actionhero.CacheOptions{LockPrefix: e.prefix + "actionhero:lock:",
+		LockName: "node-7"})
 	ok, err := other.Lock(ctx, "x", time.Minute)
 	require.NoError(t, err)
 	require.True(t, ok)

@@ -64,12 +64,14 @@ var hostileCases = map[string]func(*hostile){
 	},
 	"push, sidekiq": func(h *hostile) {
 		h.shows(exitUsage, "push", evilArg, ofSidekiq)
-		silent("push", "q", ofSidekiq, "--file", h.file(`{"class":"A","queue":"evil\u001b[2J","evil\u001b":1}`+"\n"+evilText))(h)
+		silent("push", "q", ofSidekiq, "--file",
+			h.file(`{"class":"A","queue":"evil\u001b[2J","evil\u001b":1}`+"\n"+evilText))(h)
 	},
 	"promote": onQueue(exitDone, "promote", evilName),
 	"promote, redisinaction": func(h *hostile) {
 		require.NoError(h.t, h.redis.ZAdd(h.t.Context(), h.prefix+"delayed:", redis.Z{Score: 1, Member: evilText},
-			redis.Z{Score: 2, Member: `["evil","q","evil\u001b",3]`}, redis.Z{Score: 3, Member: `["1","evil` + "\u202e" + `","n",[]]`}).Err())
+			redis.Z{Score: 2, Member: `["evil","q","evil\u001b",3]`},
+			redis.Z{Score: 3, Member: `["1","evil` + "\u202e" + `","n",[]]`}).Err())
 		silent("promote", inRIA)(h)
 	},
 	"promote, sidekiq": func(h *hostile) {
@@ -164,7 +166,8 @@ var hostileCases = map[string]func(*hostile){
 		h.shows(exitDone, "locks", "steal", evilName)
 	},
 	"rpc serve": func(h *hostile) {
-		h.until(exitInterrupted, "Ctrl-C ends it", "rpc", "serve", evilName, "--bus", evilName, "--node", evilName, "--", "true")
+		h.until(exitInterrupted, "Ctrl-C ends it", "rpc", "serve", evilName, "--bus", evilName, "--node", evilName,
+			"--", "true")
 	},
 	"rpc call": func(h *hostile) {
 		h.node()

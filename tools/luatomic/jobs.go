@@ -133,7 +133,8 @@ func countOf(st queue.Stats, state queue.State) int {
 }
 
 // eachJob calls f for up to limit jobs of a state, of which there are so many.
-func eachJob(ctx context.Context, q *queue.Queue, state queue.State, count, limit int, f func(queue.Peeked) error) error {
+func eachJob(ctx context.Context, q *queue.Queue, state queue.State, count, limit int,
+	f func(queue.Peeked) error) error {
 	const page = 200
 	for offset, n := 0, 0; offset < count && n < limit; offset += page {
 		jobs, err := q.Peek(ctx, state, offset, page)
@@ -212,7 +213,8 @@ func idsArgs(s *session) error {
 }
 
 // findJobs reads the jobs. It fails, before anything is changed, if one is in another state than those.
-func findJobs(ctx context.Context, q *queue.Queue, ids []string, verb string, states ...queue.State) ([]queue.Found, error) {
+func findJobs(ctx context.Context, q *queue.Queue, ids []string, verb string, states ...queue.State) ([]queue.Found,
+	error) {
 	if _, err := knownQueue(ctx, q); err != nil {
 		return nil, err
 	}

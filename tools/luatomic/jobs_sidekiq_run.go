@@ -44,7 +44,8 @@ func (f sidekiqFound) ref() sidekiq.Ref {
 }
 
 func (f sidekiqFound) row() jobRow {
-	row := jobRow{ID: f.JID, State: f.state, Failures: f.Failures, Reason: f.Reason, Kind: f.Class, Bytes: len(f.Payload)}
+	row := jobRow{ID: f.JID, State: f.state, Failures: f.Failures, Reason: f.Reason, Kind: f.Class,
+		Bytes: len(f.Payload)}
 	if f.Wrapped != "" {
 		row.Kind = f.Wrapped
 	}
@@ -183,8 +184,9 @@ func (j *sidekiqJobs) jobs(ctx context.Context) (found []sidekiqFound, err error
 	for _, id := range ids {
 		f, ok := byID[id]
 		if !ok {
-			return nil, fmt.Errorf("queue %q has no job %q that is %s; luatomic jobs ls %s --dialect %s lists those it has",
-				j.queue, id, strings.Join(j.verb.states, " or "), j.queue, j.dialect)
+			return nil,
+				fmt.Errorf("queue %q has no job %q that is %s; luatomic jobs ls %s --dialect %s lists those it has",
+					j.queue, id, strings.Join(j.verb.states, " or "), j.queue, j.dialect)
 		}
 		found = append(found, f)
 	}

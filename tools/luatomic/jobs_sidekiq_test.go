@@ -60,7 +60,8 @@ func TestJobsOfSidekiq(t *testing.T) {
 	holds(t, verb("jobs reschedule a s1 --in 3h").exits(exitDone).object(), map[string]any{"rescheduled": 1})
 	after := r.ZRangeWithScores(ctx, e.prefix+"schedule", 0, 0).Val()[0].Score
 	require.InDelta(t, before+7200, after, 60)
-	holds(t, verb("jobs reschedule a --all --at 1900000000500").exits(exitDone).object(), map[string]any{"rescheduled": 1})
+	holds(t, verb("jobs reschedule a --all --at 1900000000500").exits(exitDone).object(),
+		map[string]any{"rescheduled": 1})
 	require.InDelta(t, 1900000000.5, r.ZRangeWithScores(ctx, e.prefix+"schedule", 0, 0).Val()[0].Score, 0.01)
 	holds(t, verb("jobs delete a r2 s1").exits(exitDone).object(), map[string]any{"deleted": 2})
 	require.Equal(t, []string{"r1 ready", "d1 ready", "t1 ready", "d2 ready"}, states())
@@ -151,11 +152,12 @@ func TestUsageOfTheSidekiqJobs(t *testing.T) {
 		"--limit 0 is below 1":                                          "jobs ls mail --limit 0",
 		"in this dialect a prefix ends with a colon":                    "jobs ls mail --prefix x",
 		"this command takes no arguments":                               "queues ls mail",
-		"both --in and --at":                                            "jobs reschedule mail a --in 1s --at 1900000000500",
-		"write --in D or --at T; --in 0s is now":                        "jobs reschedule mail a",
-		"is below zero":                                                 "jobs reschedule mail a --in -1s",
-		"--at: ":                                                        "jobs reschedule mail a --at never",
-		"is too short":                                                  "queues ls --watch 1ms",
+		"both --in and --at": "jobs reschedule mail a --in 1s --at " +
+			"1900000000500",
+		"write --in D or --at T; --in 0s is now": "jobs reschedule mail a",
+		"is below zero":                          "jobs reschedule mail a --in -1s",
+		"--at: ":                                 "jobs reschedule mail a --at never",
+		"is too short":                           "queues ls --watch 1ms",
 	} {
 		line := append(strings.Fields(args), "--dialect", "sidekiq7")
 		_, cmd, err := parseCommand(line, &bytes.Buffer{}, &bytes.Buffer{})

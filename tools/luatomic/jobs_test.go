@@ -25,7 +25,8 @@ func (e *env) known(names ...string) {
 // buried makes a job of that id dead.
 func (e *env) buried(name, id string) {
 	e.t.Helper()
-	e.push(name, queue.Job{ID: id, Body: []byte(`{"to":"ann"}`), Kind: "mail.send", Headers: map[string]string{"trace": "1"}})
+	e.push(name, queue.Job{ID: id, Body: []byte(`{"to":"ann"}`), Kind: "mail.send",
+		Headers: map[string]string{"trace": "1"}})
 	taken, err := e.queue(name).Take(e.t.Context(), 1)
 	require.NoError(e.t, err)
 	require.Len(e.t, taken.Deliveries, 1)
@@ -41,21 +42,25 @@ func TestDeadJobsFromTheCommandLine(t *testing.T) {
 	e.push("mail", queue.Job{ID: "ready"})
 	c := e.run("jobs", "ls", "mail", "--state", "dead").exits(exitDone)
 	require.Len(t, c.objects(), 2)
-	holds(t, c.objects()[0], map[string]any{"id": "one", "state": "dead", "failures": 1, "reason": "smtp: 550", "kind": "mail.send", "bytes": 12})
+	holds(t, c.objects()[0], map[string]any{"id": "one", "state": "dead", "failures": 1, "reason": "smtp: 550",
+		"kind": "mail.send", "bytes": 12})
 	require.Len(t, e.run("jobs", "ls", "mail").exits(exitDone).objects(), 3)
 	require.Len(t, e.run("jobs", "ls", "mail", "--limit", "1").exits(exitDone).objects(), 2, "one of each state")
 	holds(t, e.run("jobs", "show", "mail", "one").exits(exitDone).object(),
 		map[string]any{"id": "one", "state": "dead", "body": `{"to":"ann"}`, "reason": "smtp: 550"})
 
 	c = e.run("jobs", "requeue", "mail", "one", "ready").exits(exitFailed)
-	require.Contains(t, c.stderr.String(), `job "ready" is ready, and jobs requeue is for jobs that are dead; nothing is changed`)
+	require.Contains(t, c.stderr.String(),
+		`job "ready" is ready, and jobs requeue is for jobs that are dead; nothing is changed`)
 	require.Equal(t, 2, e.stats("mail").Dead)
 	c = e.run("jobs", "requeue", "mail", "unknown").exits(exitFailed)
 	require.Contains(t, c.stderr.String(), `queue "mail" has no job "unknown"`)
-	holds(t, e.run("jobs", "requeue", "mail", "one").exits(exitDone).object(), map[string]any{"queue": "mail", "requeued": 1})
+	holds(t, e.run("jobs", "requeue", "mail", "one").exits(exitDone).object(),
+		map[string]any{"queue": "mail", "requeued": 1})
 	holds(t, e.run("jobs", "delete", "mail", "--all").exits(exitDone).object(), map[string]any{"deleted": 1})
 	require.Zero(t, e.stats("mail").Dead)
-	holds(t, e.run("jobs", "delete", "mail", "--all", "--state", "ready").exits(exitDone).object(), map[string]any{"deleted": 2})
+	holds(t, e.run("jobs", "delete", "mail", "--all", "--state", "ready").exits(exitDone).object(),
+		map[string]any{"deleted": 2})
 	holds(t, e.run("jobs", "requeue", "mail", "--all").exits(exitDone).object(), map[string]any{"requeued": 0})
 }
 
@@ -68,14 +73,17 @@ func TestWaitingJobsFromTheCommandLine(t *testing.T) {
 	require.NoError(t, err)
 	e.push("mail", queue.Job{ID: "ready"}, queue.Job{ID: "later", Delay: time.Hour})
 	c := e.run("jobs", "reschedule", "mail", "later", "leased", "--in", "0s").exits(exitFailed)
-	require.Contains(t, c.stderr.String(), `job "leased" is leased, and jobs reschedule is for jobs that are scheduled; nothing is changed`)
+	require.Contains(t, c.stderr.String(),
+		`job "leased" is leased, and jobs reschedule is for jobs that are scheduled; nothing is changed`)
 	holds(t, e.run("jobs", "cancel", "mail", "leased").exits(exitDone).object(), map[string]any{"cancelled": 1})
 	require.ErrorIs(t, taken.Deliveries[0].Extend(t.Context(), time.Minute), queue.ErrCancelled)
 	require.Equal(t, 1, e.stats("mail").Ready)
-	holds(t, e.run("jobs", "reschedule", "mail", "later", "--in", "2h").exits(exitDone).object(), map[string]any{"rescheduled": 1})
+	holds(t, e.run("jobs", "reschedule", "mail", "later", "--in", "2h").exits(exitDone).object(),
+		map[string]any{"rescheduled": 1})
 	due := e.stats("mail").NextDue.Or(time.Time{})
 	require.WithinDuration(t, time.Now().Add(2*time.Hour), due, 5*time.Minute)
-	holds(t, e.run("jobs", "reschedule", "mail", "--all", "--at", "2100-01-01T00:00:00Z").exits(exitDone).object(), map[string]any{"rescheduled": 1})
+	holds(t, e.run("jobs", "reschedule", "mail", "--all", "--at", "2100-01-01T00:00:00Z").exits(exitDone).object(),
+		map[string]any{"rescheduled": 1})
 	require.Equal(t, 2100, e.stats("mail").NextDue.Or(time.Time{}).UTC().Year())
 	holds(t, e.run("jobs", "cancel", "mail", "later").exits(exitDone).object(), map[string]any{"cancelled": 1})
 	holds(t, e.run("jobs", "cancel", "mail", "--all").exits(exitDone).object(), map[string]any{"cancelled": 1})
@@ -91,14 +99,18 @@ func TestJobsAreBuriedFromTheCommandLine(t *testing.T) {
 	require.NoError(t, err)
 	e.push("mail", queue.Job{ID: "a"}, queue.Job{ID: "b"}, queue.Job{ID: "later", Delay: time.Hour})
 	c := e.run("jobs", "bury", "mail", "a", "leased").exits(exitFailed)
-	require.Contains(t, c.stderr.String(), `job "leased" is leased, and jobs bury is for jobs that are ready or scheduled; nothing is changed`)
+	require.Contains(t, c.stderr.String(),
+		`job "leased" is leased, and jobs bury is for jobs that are ready or scheduled; nothing is changed`)
 	require.Zero(t, e.stats("mail").Dead)
-	holds(t, e.run("jobs", "bury", "mail", "a", "--reason", "wrong address").exits(exitDone).object(), map[string]any{"queue": "mail", "buried": 1})
-	holds(t, e.run("jobs", "show", "mail", "a").exits(exitDone).object(), map[string]any{"state": "dead", "failures": 0, "reason": "wrong address"})
+	holds(t, e.run("jobs", "bury", "mail", "a", "--reason", "wrong address").exits(exitDone).object(),
+		map[string]any{"queue": "mail", "buried": 1})
+	holds(t, e.run("jobs", "show", "mail", "a").exits(exitDone).object(),
+		map[string]any{"state": "dead", "failures": 0, "reason": "wrong address"})
 	c = e.run("jobs", "bury", "mail", "a").exits(exitFailed)
 	require.Contains(t, c.stderr.String(), `job "a" is dead`)
 	holds(t, e.run("jobs", "bury", "mail", "--all").exits(exitDone).object(), map[string]any{"buried": 1})
-	holds(t, e.run("jobs", "bury", "mail", "--all", "--state", "scheduled").exits(exitDone).object(), map[string]any{"buried": 1})
+	holds(t, e.run("jobs", "bury", "mail", "--all", "--state", "scheduled").exits(exitDone).object(),
+		map[string]any{"buried": 1})
 	holds(t, e.run("jobs", "show", "mail", "b").exits(exitDone).object(), map[string]any{"reason": "buried by hand"})
 	require.Equal(t, 3, e.stats("mail").Dead)
 	holds(t, e.run("jobs", "requeue", "mail", "--all").exits(exitDone).object(), map[string]any{"requeued": 3})
@@ -109,20 +121,24 @@ func TestQueueSettingsFromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
 	e.push("mail", queue.Job{ID: "a"})
-	holds(t, e.run("queue", "pause", "mail").exits(exitDone).object(), map[string]any{"queue": "mail", "paused": true, "limit": nil})
-	holds(t, e.run("queue", "limit", "mail", "10").exits(exitDone).object(), map[string]any{"paused": true, "limit": 10})
+	holds(t, e.run("queue", "pause", "mail").exits(exitDone).object(),
+		map[string]any{"queue": "mail", "paused": true, "limit": nil})
+	holds(t, e.run("queue", "limit", "mail", "10").exits(exitDone).object(),
+		map[string]any{"paused": true, "limit": 10})
 	holds(t, e.run("queue", "resume", "mail").exits(exitDone).object(), map[string]any{"paused": false, "limit": 10})
 	holds(t, e.run("queue", "limit", "mail", "0").exits(exitDone).object(), map[string]any{"limit": nil})
 	e.buried("trimmed", "x")
 	e.buried("trimmed", "y")
-	holds(t, e.run("queue", "trim", "trimmed", "--keep", "1").exits(exitDone).object(), map[string]any{"deleted": 1, "dead": 1, "dead_bytes": 12})
+	holds(t, e.run("queue", "trim", "trimmed", "--keep", "1").exits(exitDone).object(),
+		map[string]any{"deleted": 1, "dead": 1, "dead_bytes": 12})
 
 	holds(t, e.run("queue", "audit", "mail").exits(exitDone).object(), map[string]any{"ok": true, "checked": 1})
 	q := e.queue("mail")
 	require.NoError(t, luatomictest.Client(t).Del(t.Context(), e.prefix+"{mail}:r").Err())
 	c := e.run("queue", "audit", "mail").exits(exitFailed)
 	holds(t, c.object(), map[string]any{"ok": false, "lost": 1, "repaired": 0})
-	holds(t, e.run("queue", "audit", "mail", "--repair").exits(exitDone).object(), map[string]any{"lost": 1, "repaired": 1})
+	holds(t, e.run("queue", "audit", "mail", "--repair").exits(exitDone).object(),
+		map[string]any{"lost": 1, "repaired": 1})
 	found, err := q.Find(t.Context(), "a")
 	require.NoError(t, err)
 	require.Equal(t, queue.Ready, found[0].State)
@@ -132,7 +148,8 @@ func TestQueueSettingsFromTheCommandLine(t *testing.T) {
 	_, err = tagged.Push(t.Context(), queue.Job{ID: "b"})
 	require.NoError(t, err)
 	require.Len(t, e.run("jobs", "ls", "bill", "--tag", "orders").exits(exitDone).objects(), 1)
-	for _, args := range [][]string{{"stats", "bill"}, {"jobs", "ls", "bill"}, {"jobs", "show", "bill", "b"}, {"jobs", "requeue", "bill", "--all"}} {
+	for _, args := range [][]string{{"stats", "bill"}, {"jobs", "ls", "bill"}, {"jobs", "show", "bill", "b"},
+		{"jobs", "requeue", "bill", "--all"}} {
 		c := e.run(args...).exits(exitFailed)
 		require.Contains(t, c.stderr.String(), `there is no queue "bill"; luatomic queues ls lists them`, args)
 	}
@@ -170,7 +187,8 @@ func TestListsAreTablesOnATerminal(t *testing.T) {
 	require.NoError(t, r.add(nil, "one", "a\x1b[2Jb"))
 	require.NoError(t, r.add(nil, "twenty-two", strings.Repeat("x", 70)))
 	require.NoError(t, r.end())
-	require.Equal(t, "ID          REASON\none         a\\x1b[2Jb\ntwenty-two  "+strings.Repeat("x", 60)+"…\n", out.String())
+	require.Equal(t, "ID          REASON\none         a\\x1b[2Jb\ntwenty-two  "+strings.Repeat("x", 60)+"…\n",
+		out.String())
 	require.Equal(t, "in 1m0s", ago(time.Unix(60, 0), time.Unix(0, 0)))
 	require.Equal(t, "1h1m0s ago", ago(time.Unix(0, 0), time.Unix(3660, 0)))
 	require.Equal(t, "-", ago(time.Time{}, time.Now()))
@@ -199,7 +217,8 @@ func TestTablesAlignWideCharacters(t *testing.T) {
 		"ｍ      " + gap + "    7  x",
 		strings.Repeat("漢", 29) + "xy…     10",
 	}, strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"))
-	coloured := (&table{columns: []string{"A", "B"}, cells: [][]cell{{{text: "漢", colour: red}, {text: "b"}}}}).lines(true, []int{0, 0})
+	coloured := (&table{columns: []string{"A", "B"},
+		cells: [][]cell{{{text: "漢", colour: red}, {text: "b"}}}}).lines(true, []int{0, 0})
 	require.Equal(t, []string{"\x1b[1mA\x1b[0m   \x1b[1mB\x1b[0m", "\x1b[31m漢\x1b[0m  b"}, coloured)
 	require.Equal(t, "漢", cut("漢字b", 3))
 	require.Equal(t, "漢字b", cut("漢字b", 5))
@@ -217,12 +236,13 @@ func TestUsageOfTheQueueCommands(t *testing.T) {
 		"jobs cancel is for jobs that are ready or scheduled": "jobs cancel mail --all --state dead",
 		"jobs bury is for jobs that are ready or scheduled":   "jobs bury mail --all --state leased",
 		`no job is "lost"`:                                    "jobs ls mail --state lost",
-		"both --in and --at":                                  "jobs reschedule mail a --in 1s --at 2100-01-01T00:00:00Z",
-		"write --in D or --at T; --in 0s is now":              "jobs reschedule mail a",
-		"is not a number of jobs":                             "queue limit mail many",
-		"write the queue and its limit":                       "queue limit mail",
-		"say what stays":                                      "queue trim mail",
-		"--limit 0 is below 1":                                "jobs ls mail --limit 0",
+		"both --in and --at": "jobs reschedule mail a --in 1s --at " +
+			"2100-01-01T00:00:00Z",
+		"write --in D or --at T; --in 0s is now": "jobs reschedule mail a",
+		"is not a number of jobs":                "queue limit mail many",
+		"write the queue and its limit":          "queue limit mail",
+		"say what stays":                         "queue trim mail",
+		"--limit 0 is below 1":                   "jobs ls mail --limit 0",
 	} {
 		_, cmd, err := parseCommand(strings.Fields(args), &bytes.Buffer{}, &bytes.Buffer{})
 		require.NotNil(t, cmd, args)

@@ -215,7 +215,8 @@ func parseAt(text string) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		return time.Time{}, errors.New("neither RFC 3339, such as 2030-01-31T12:00:00Z, nor whole milliseconds since 1970")
+		return time.Time{},
+			errors.New("neither RFC 3339, such as 2030-01-31T12:00:00Z, nor whole milliseconds since 1970")
 	}
 	return at, nil
 }

@@ -84,7 +84,8 @@ func TestLineDefaults(t *testing.T) {
 func TestFieldsThatStandOnce(t *testing.T) {
 	t.Parallel()
 	for _, line := range []string{
-		`{"body":{"a":1,"a":2},"id":"b"}`, `{"body":["\\",":",{"body":":"}] , "id" : "x:y\":"}`, `{"body":"a\\\":","id":"b"}`,
+		`{"body":{"a":1,"a":2},"id":"b"}`, `{"body":["\\",":",{"body":":"}] , "id" : "x:y\":"}`,
+		`{"body":"a\\\":","id":"b"}`,
 	} {
 		job, err := (&lineForm{}).parse([]byte(line))
 		require.NoError(t, err, line)
@@ -108,7 +109,8 @@ func TestBatchLines(t *testing.T) {
 		want = append(want, strings.Repeat("b", n), strings.Repeat("c", 2*n))
 	}
 	text := strings.Join(want, "\n")
-	for _, in := range []io.Reader{strings.NewReader(text), strings.NewReader(text + "\n"), iotest.HalfReader(strings.NewReader(text))} {
+	for _, in := range []io.Reader{strings.NewReader(text), strings.NewReader(text + "\n"),
+		iotest.HalfReader(strings.NewReader(text))} {
 		var got []string
 		line := 0
 		for from := newBatches[queue.Job](in, &lineForm{raw: true}); ; {
@@ -160,7 +162,8 @@ func TestBatchLimits(t *testing.T) {
 func TestBatchReadError(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("the disk is gone")
-	from := newBatches[queue.Job](io.MultiReader(strings.NewReader("a\nb\n"), iotest.ErrReader(broken)), &lineForm{raw: true})
+	from := newBatches[queue.Job](io.MultiReader(strings.NewReader("a\nb\n"), iotest.ErrReader(broken)),
+		&lineForm{raw: true})
 	b, err := from.next()
 	require.ErrorIs(t, err, broken)
 	require.Equal(t, 2, b.last)

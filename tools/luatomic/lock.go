@@ -65,7 +65,8 @@ CMD ended with 0.`,
 				"`DURATION` for which the lock stays closed after a lease that ended without a release")
 			fs.IntVar(&o.Replicas, "replicas", 0, "`NUMBER` of replicas that must confirm the lock within 1 s")
 			dialectFlag(fs, &l.dialect, redisInAction, actionHero, plain)
-			fs.BoolVar(&l.fence, "fence", false, "in the dialect plain: CMD gets a LUATOMIC_FENCE too, kept in a key of its own")
+			fs.BoolVar(&l.fence, "fence", false,
+				"in the dialect plain: CMD gets a LUATOMIC_FENCE too, kept in a key of its own")
 			fs.DurationVar(&l.heal, "heal", 0, "in the dialect redisinaction: "+
 				"`DURATION` after which a lock without an end is free, its holder dead or not")
 		},
@@ -130,7 +131,8 @@ func (l *lockCmd) checkLease(s *session) error {
 	case l.read && l.write:
 		return usagef("both --read and --write; leave one of them out")
 	case (l.read || l.write) && (o.LockDelay > 0 || o.Replicas > 0):
-		return usagef("--lock-delay and --replicas are for plain locks; leave them out, or leave --read and --write out")
+		return usagef("--lock-delay and --replicas are for plain locks; leave them out, or leave --read and --write " +
+			"out")
 	case len(o.Note) > maxNote:
 		return usagef("--note has %d bytes, at most %d are possible; shorten it", len(o.Note), maxNote)
 	}

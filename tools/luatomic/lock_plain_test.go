@@ -16,7 +16,8 @@ func TestLockPlain(t *testing.T) {
 	r, ctx := luatomictest.Client(t), t.Context()
 	key := e.prefix + "x"
 	inPlain := "--dialect=plain"
-	c := e.run("lock", "x", inPlain, "--", "sh", "-c", `echo "$LUATOMIC_KEY $LUATOMIC_TOKEN [$LUATOMIC_FENCE]"; exit 7`).exits(7)
+	c := e.run("lock", "x", inPlain, "--", "sh", "-c",
+		`echo "$LUATOMIC_KEY $LUATOMIC_TOKEN [$LUATOMIC_FENCE]"; exit 7`).exits(7)
 	require.Regexp(t, "^"+key+` \S+ \[\]`+"\n$", c.stdout.String())
 	c = e.run("lock", "x", inPlain, "--fence", "--", "sh", "-c", `echo "$LUATOMIC_FENCE"`).exits(0)
 	require.Regexp(t, `^\d{16}`+"\n$", c.stdout.String())

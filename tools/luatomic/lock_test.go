@@ -59,7 +59,8 @@ func TestLock(t *testing.T) {
 	e := shared(t)
 	last := 0
 	for range 3 {
-		c := e.with("the input").run("lock", "x", "--", "sh", "-c", `cat >&2; echo "$LUATOMIC_FENCE $LUATOMIC_KEY"; exit 7`).exits(7)
+		c := e.with("the input").run("lock", "x", "--", "sh", "-c",
+			`cat >&2; echo "$LUATOMIC_FENCE $LUATOMIC_KEY"; exit 7`).exits(7)
 		require.Equal(t, "the input", c.stderr.String())
 		fence, key, _ := strings.Cut(strings.TrimSpace(c.stdout.String()), " ")
 		require.Equal(t, e.prefix+"lock:{x}", key)
@@ -128,7 +129,8 @@ func TestLockRenews(t *testing.T) {
 func TestLockLost(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	c := e.start("lock", "x", "--ttl", "9s", "--", "sh", "-c", `sleep 1000 & echo "grandchild $!." >&2; echo "child $$." >&2; wait`)
+	c := e.start("lock", "x", "--ttl", "9s", "--", "sh", "-c",
+		`sleep 1000 & echo "grandchild $!." >&2; echo "child $$." >&2; wait`)
 	c.shows("\nchild ")
 	c.shows("grandchild ")
 	require.NoError(t, luatomictest.Client(t).Del(t.Context(), e.prefix+"lock:{x}").Err())
@@ -193,7 +195,8 @@ func TestLockSignals(t *testing.T) {
 		c.exits(code)
 		e.free("x")
 	}
-	c := e.start("lock", "x", "--", "sh", "-c", `trap 'echo trapped; exit 3' INT; echo started >&2; while :; do sleep 0.05; done`)
+	c := e.start("lock", "x", "--", "sh", "-c",
+		`trap 'echo trapped; exit 3' INT; echo started >&2; while :; do sleep 0.05; done`)
 	c.shows("started")
 	c.signal(os.Interrupt)
 	require.Equal(t, "trapped\n", c.exits(3).stdout.String())

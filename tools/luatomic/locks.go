@@ -81,7 +81,8 @@ func locksLsCommand() *command {
 the number of all keys. It lists locks under --prefix only. PATTERN is for names: * is any text, ?
 one character; quote it. A lock that changes hands during the scan may be listed twice or not at
 all. With --kind it lists read-write locks or semaphores.`,
-		output:  lockOutput + " for each lock, in no order; waiters: the notes of the first ten; with --kind " + sharedOutput,
+		output: lockOutput + " for each lock, in no order; waiters: the notes of the first ten; with --kind " +
+			sharedOutput,
 		example: `luatomic locks ls 'nightly-*'`,
 		flags:   kind.flag,
 		check: func(s *session) error {

@@ -119,7 +119,9 @@ func (k lockKind) find(ctx context.Context, s *session, locker *lock.Locker, mat
 	case readWrite:
 		err = addAll(locker.ListRW(ctx), func(i lock.RWInfo) string { return i.Name }, matches, out.rw)
 	case semaphores:
-		err = addAll(locker.ListSemaphores(ctx), func(i lock.SemaphoreInfo) string { return i.Name }, matches, out.semaphore)
+		err = addAll(locker.ListSemaphores(ctx), func(i lock.SemaphoreInfo) string {
+			return i.Name
+		}, matches, out.semaphore)
 	default:
 		err = addAll(locker.List(ctx), func(i lock.Info) string { return i.Name }, matches, out.plain)
 	}
@@ -195,7 +197,8 @@ func (k lockKind) revoke(ctx context.Context, s *session, locker *lock.Locker, t
 		return err
 	}
 	if !done {
-		return fmt.Errorf("cannot release %q: no holder has that token; luatomic locks show --kind %s lists the holders",
+		return fmt.Errorf("cannot release %q: no holder has that token; luatomic locks show --kind %s lists the "+
+			"holders",
 			s.args[0], k)
 	}
 	return s.emit(revokeResult{s.args[0], true, token})

@@ -15,16 +15,19 @@ import (
 func TestLocksOfReaders(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	c := e.start("lock", "x", "--read", "--note", "the victim", "--ttl", "1h", "--", "sh", "-c", `echo "child $$." >&2; sleep 1000`)
+	c := e.start("lock", "x", "--read", "--note", "the victim", "--ttl", "1h", "--", "sh", "-c",
+		`echo "child $$." >&2; sleep 1000`)
 	c.shows("child ")
 	other, err := e.locker().RW("x").RTry(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, e.run("locks", "ls").exits(exitDone).stdout.String(), "plain ones only")
 	o := e.run("locks", "ls", "--kind", "rw").exits(exitDone).object()
-	holds(t, o, map[string]any{"name": "x", "kind": "rw", "writing": false, "readers": 2, "waiting": 0, "waiters": "[]", "key": e.prefix + "rw:{x}"})
+	holds(t, o, map[string]any{"name": "x", "kind": "rw", "writing": false, "readers": 2, "waiting": 0, "waiters": "[]",
+		"key": e.prefix + "rw:{x}"})
 	require.NotContains(t, o, "limit")
 	shown := e.run("locks", "show", "x", "--kind", "rw").exits(exitDone).object()
-	require.Equal(t, o["holders"].([]any)[0].(map[string]any)["token"], shown["holders"].([]any)[0].(map[string]any)["token"])
+	require.Equal(t, o["holders"].([]any)[0].(map[string]any)["token"],
+		shown["holders"].([]any)[0].(map[string]any)["token"])
 	victim := ""
 	require.NotContains(t, o["holders"].([]any)[0], "weight", "a reader has none")
 	for _, h := range o["holders"].([]any) {

@@ -38,7 +38,8 @@ func TestLocksShow(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
 	holds(t, e.run("locks", "show", "x").exits(exitDone).object(), map[string]any{
-		"name": "x", "held": false, "fence": nil, "note": "", "remaining_ms": 0, "waiting": 0, "waiters": "[]", "key": e.prefix + "lock:{x}",
+		"name": "x", "held": false, "fence": nil, "note": "", "remaining_ms": 0, "waiting": 0, "waiters": "[]",
+		"key": e.prefix + "lock:{x}",
 	})
 	lease := e.hold("x")
 	c := e.start("lock", "x", "--wait", "1h", "--note", "next", "--", "true")
@@ -57,9 +58,13 @@ func TestLocksShowWatch(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
 	c := e.start("locks", "show", "x", "--watch", "10ms")
-	luatomictest.Eventually(t, within, "it shows a free lock", func() bool { return strings.Contains(c.stdout.String(), `"held":false`) })
+	luatomictest.Eventually(t, within, "it shows a free lock", func() bool {
+		return strings.Contains(c.stdout.String(), `"held":false`)
+	})
 	e.hold("x")
-	luatomictest.Eventually(t, within, "it shows a held lock", func() bool { return strings.Contains(c.stdout.String(), `"held":true`) })
+	luatomictest.Eventually(t, within, "it shows a held lock", func() bool {
+		return strings.Contains(c.stdout.String(), `"held":true`)
+	})
 	c.signal(os.Interrupt)
 	c.exits(exitInterrupted)
 }
@@ -74,7 +79,8 @@ func TestLocksLs(t *testing.T) {
 	free := e.hold("a.free")
 	require.NoError(t, free.Release(t.Context()))
 	for pattern, want := range map[string]string{
-		"": "a.1 a.2 b*1 b/1", "a.*": "a.1 a.2", "a?2": "a.2", "b?1": "b*1 b/1", "*1": "a.1 b*1 b/1", "a": "", "a.1": "a.1", "[ab].1": "",
+		"": "a.1 a.2 b*1 b/1", "a.*": "a.1 a.2", "a?2": "a.2", "b?1": "b*1 b/1", "*1": "a.1 b*1 b/1", "a": "",
+		"a.1": "a.1", "[ab].1": "",
 	} {
 		args := []string{"locks", "ls"}
 		if pattern != "" {
@@ -82,7 +88,8 @@ func TestLocksLs(t *testing.T) {
 		}
 		found := map[string]bool{}
 		for _, o := range e.run(args...).exits(exitDone).objects() {
-			holds(t, o, map[string]any{"held": true, "note": "the test", "waiting": 0, "key": fmt.Sprintf("%slock:{%v}", e.prefix, o["name"])})
+			holds(t, o, map[string]any{"held": true, "note": "the test", "waiting": 0,
+				"key": fmt.Sprintf("%slock:{%v}", e.prefix, o["name"])})
 			found[o["name"].(string)] = true
 		}
 		require.Len(t, found, len(strings.Fields(want)), pattern)
@@ -98,7 +105,8 @@ const takenAway = `luatomic: lock lost: it was taken away(: "x")?; the command w
 func TestLocksRelease(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	c := e.start("lock", "x", "--note", "the victim", "--ttl", "1h", "--", "sh", "-c", `echo "child $$." >&2; sleep 1000`)
+	c := e.start("lock", "x", "--note", "the victim", "--ttl", "1h", "--", "sh", "-c",
+		`echo "child $$." >&2; sleep 1000`)
 	c.shows("child ")
 	next := e.start("lock", "x", "--wait", "1h", "--note", "next", "--", "echo", "ran")
 	e.waits("x", 1)
@@ -117,7 +125,8 @@ func TestLocksReleaseByFence(t *testing.T) {
 	lease := e.hold("x")
 	r := e.run("locks", "release", "x", "--fence", "7").exits(exitFailed)
 	require.Empty(t, r.stdout.String())
-	require.Contains(t, r.stderr.String(), fmt.Sprintf(`cannot release lock "x": the test holds it under fence %d, not 7`, lease.Fence()))
+	require.Contains(t, r.stderr.String(),
+		fmt.Sprintf(`cannot release lock "x": the test holds it under fence %d, not 7`, lease.Fence()))
 	require.NoError(t, lease.Extend(t.Context()), "it was spared")
 	r = e.run("locks", "release", "x", "--fence", strconv.FormatInt(lease.Fence(), 10)).exits(exitDone)
 	require.EqualValues(t, lease.Fence(), r.object()["fence"])
@@ -150,10 +159,12 @@ func TestLocksReleaseOfAFreeLock(t *testing.T) {
 func TestLocksSteal(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	c := e.start("lock", "x", "--note", "the victim", "--ttl", "1h", "--", "sh", "-c", `echo "child $$ $LUATOMIC_FENCE." >&2; sleep 1000`)
+	c := e.start("lock", "x", "--note", "the victim", "--ttl", "1h", "--", "sh", "-c",
+		`echo "child $$ $LUATOMIC_FENCE." >&2; sleep 1000`)
 	c.shows("child ")
 	script, file := untilFile(t)
-	thief := e.start("locks", "steal", "x", "--note", "the thief", "--", "sh", "-c", `echo "$LUATOMIC_FENCE $LUATOMIC_KEY"; `+script+"; exit 7")
+	thief := e.start("locks", "steal", "x", "--note", "the thief", "--", "sh", "-c",
+		`echo "$LUATOMIC_FENCE $LUATOMIC_KEY"; `+script+"; exit 7")
 	thief.shows("started")
 	c.exits(exitFailed)
 	require.Regexp(t, takenAway, c.stderr.String())
@@ -174,7 +185,8 @@ func TestLocksSteal(t *testing.T) {
 func TestLocksStealWithoutCommand(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	holds(t, e.run("locks", "steal", "y", "--ttl", "100ms").exits(exitDone).object(), map[string]any{"name": "y", "from": nil, "ttl_ms": 100})
+	holds(t, e.run("locks", "steal", "y", "--ttl", "100ms").exits(exitDone).object(),
+		map[string]any{"name": "y", "from": nil, "ttl_ms": 100})
 	luatomictest.Eventually(t, within, "its lease ends", func() bool {
 		lease, err := e.locker().Try(t.Context(), "y")
 		return err == nil && lease.Release(t.Context()) == nil
@@ -293,7 +305,8 @@ func TestLockReplicas(t *testing.T) {
 	server := luatomictest.StartServer(t)
 	e := &env{t: t, url: server.URL()}
 	c := e.run("lock", "x", "--replicas", "1", "--", "echo", "ran").exits(exitTryLater)
-	require.Contains(t, c.stderr.String(), `luatomic: lock not replicated: 0 of 1 replicas confirmed "x" within 1s; see INFO replication, or raise ReplicaTimeout; try later, or ask for fewer --replicas`)
+	require.Contains(t, c.stderr.String(),
+		`luatomic: lock not replicated: 0 of 1 replicas confirmed "x" within 1s; see INFO replication, or raise ReplicaTimeout; try later, or ask for fewer --replicas`)
 	require.Empty(t, c.stdout.String())
 	host, port, _ := strings.Cut(server.Addr(), ":")
 	luatomictest.StartServer(t, "--replicaof", host+" "+port)
@@ -328,6 +341,7 @@ func TestLockServerGoneWaiting(t *testing.T) {
 	require.Contains(t, c.stderr.String(), "try later, or wait longer with --wait")
 	require.Empty(t, c.stdout.String())
 	for line := range strings.Lines(c.stderr.String()) {
-		require.True(t, strings.Contains(line, "try later") || strings.Contains(line, server.URL()+" does not answer: "), c.stderr.String())
+		require.True(t, strings.Contains(line, "try later") ||
+			strings.Contains(line, server.URL()+" does not answer: "), c.stderr.String())
 	}
 }

@@ -148,7 +148,8 @@ func (r *roff) macro(name string, args ...string) {
 }
 
 // roffNames are the characters that roff shows as others, or obeys.
-var roffNames = strings.NewReplacer(`\`, `\e`, `-`, `\-`, `'`, `\(aq`, "`", `\(ga`, `^`, `\(ha`, `~`, `\(ti`, `"`, `\(dq`)
+var roffNames = strings.NewReplacer(`\`, `\e`, `-`, `\-`, `'`, `\(aq`, "`", `\(ga`, `^`, `\(ha`, `~`, `\(ti`,
+	`"`, `\(dq`)
 
 // escaped is a text that reads and copies as it is written. Characters beyond ASCII are named by their number.
 func escaped(text string) string {

@@ -15,7 +15,8 @@ import (
 // read is the text of a page as man shows it, without requests and escapes.
 func read(page []string) string {
 	var b strings.Builder
-	names := strings.NewReplacer(`\&`, "", `\e`, `\`, `\-`, `-`, `\(aq`, `'`, `\(ga`, "`", `\(ha`, `^`, `\(ti`, `~`, `\(dq`, `"`)
+	names := strings.NewReplacer(`\&`, "", `\e`, `\`, `\-`, `-`, `\(aq`, `'`, `\(ga`, "`", `\(ha`, `^`, `\(ti`, `~`,
+		`\(dq`, `"`)
 	for _, line := range page {
 		if strings.HasPrefix(line, ".") {
 			_, args, _ := strings.Cut(line, " ")
@@ -83,7 +84,8 @@ func TestMan(t *testing.T) {
 	t.Parallel()
 	e := &env{t: t}
 	c := e.run("man").exits(exitDone)
-	require.Regexp(t, `^\.TH LUATOMIC 1 "[A-Z][a-z]+ \d+, \d{4}" "luatomic [^"]+"\n\.SH NAME\nluatomic \\- `, c.stdout.String())
+	require.Regexp(t, `^\.TH LUATOMIC 1 "[A-Z][a-z]+ \d+, \d{4}" "luatomic [^"]+"\n\.SH NAME\nluatomic \\- `,
+		c.stdout.String())
 	require.Empty(t, c.stderr.String())
 	require.Equal(t, `.TH LUATOMIC 1 "January 1, 1970" "luatomic v1"`, manPage("v1", time.Unix(0, 0))[0])
 	commit := debug.BuildSetting{Key: "vcs.time", Value: "2026-11-24T03:00:00Z"}

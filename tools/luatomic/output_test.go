@@ -58,7 +58,8 @@ func TestDemoWhoseReaderIsGone(t *testing.T) {
 func TestConsumeWhoseReaderIsGone(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	holds(t, e.with(strings.Repeat("job\n", 200)).run("push", "q", "--raw").exits(exitDone).object(), map[string]any{"pushed": 200})
+	holds(t, e.with(strings.Repeat("job\n", 200)).run("push", "q", "--raw").exits(exitDone).object(),
+		map[string]any{"pushed": 200})
 	c, pipe := e.into("stderr", "consume", "q", "--prefix", e.prefix, "--", "false")
 	_, err := bufio.NewReader(pipe).ReadString('\n')
 	require.NoError(t, err)
@@ -84,7 +85,8 @@ func TestStdoutThatFails(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
 	e.known("q")
-	for _, args := range [][]string{{"stats", "q"}, {"stats", "q", "--watch"}, {"push", "q"}, {"promote", "q"}, {"promote", "p", "--watch"}, {"consume", "none", "--drain", "--", "true"}, {"demo"},
+	for _, args := range [][]string{{"stats", "q"}, {"stats", "q", "--watch"}, {"push", "q"}, {"promote", "q"},
+		{"promote", "p", "--watch"}, {"consume", "none", "--drain", "--", "true"}, {"demo"},
 		{"help"}, {"help", "lock"}, {"push", "-h"}, {"queues", "-h"}} {
 		if args[0] == "promote" {
 			e.with(`{"body":1,"delay":"1ms"}`).run("push", "p").exits(exitDone)
@@ -106,7 +108,8 @@ func TestStdoutThatFails(t *testing.T) {
 
 func TestOutageIsSaid(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"stats", "q", "--watch"}, {"promote", "q", "--watch"}, {"consume", "q", "--", "true"}} {
+	for _, args := range [][]string{{"stats", "q", "--watch"}, {"promote", "q", "--watch"},
+		{"consume", "q", "--", "true"}} {
 		t.Run(args[0], func(t *testing.T) {
 			t.Parallel()
 			server := luatomictest.StartServer(t)
@@ -187,7 +190,8 @@ func TestReachCure(t *testing.T) {
 func TestPushNamesThatAreNoText(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	for _, line := range []string{"{\"body\":1,\"id\":\"\xff\"}", `{"body":1,"id":"\ud800"}`, "{\"body\":1,\"unique\":\"\xfe\"}"} {
+	for _, line := range []string{"{\"body\":1,\"id\":\"\xff\"}", `{"body":1,"id":"\ud800"}`,
+		"{\"body\":1,\"unique\":\"\xfe\"}"} {
 		c := e.with(line).run("push", "q").exits(exitFailed)
 		require.Contains(t, c.stderr.String(), "is not valid UTF-8")
 	}

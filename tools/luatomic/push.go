@@ -51,7 +51,8 @@ In redisinaction it is {"name", "args"?, "delay"?}.`,
 		flags: func(fs *flag.FlagSet) {
 			fs.StringVar(&p.file, "file", "", "read `FILE` instead of stdin; - is stdin")
 			fs.DurationVar(&p.in, "in", 0, "`DURATION` until jobs without a time of their own are due")
-			fs.StringVar(&p.at, "at", "", "`TIME`, RFC 3339 or Unix ms, at which jobs without a time of their own are due")
+			fs.StringVar(&p.at, "at", "",
+				"`TIME`, RFC 3339 or Unix ms, at which jobs without a time of their own are due")
 			fs.IntVar(&p.skip, "skip", 0, "`N` lines at the start are left out: an earlier push has pushed them")
 			fs.BoolVar(&p.raw, "raw", false, "each line is a whole body")
 			dialectFlag(fs, &p.dialect, append(slices.Clone(sidekiqs), redisInAction)...)
@@ -159,7 +160,8 @@ func (p *pushCmd) open(s *session) (io.ReadCloser, int64, error) {
 	}
 	f, err := os.Open(p.file)
 	if err != nil {
-		return nil, 0, fmt.Errorf("the jobs cannot be read: %w; name their file with --file, or leave it out for stdin", err)
+		return nil, 0, fmt.Errorf("the jobs cannot be read: %w; name their file with --file, or leave it out for stdin",
+			err)
 	}
 	info, err := f.Stat()
 	switch {

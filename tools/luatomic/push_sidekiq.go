@@ -20,7 +20,8 @@ import (
 
 // sidekiqVersions are the versions by the name of the dialect.
 var sidekiqVersions = map[string]sidekiq.Version{
-	"sidekiq4": sidekiq.V4, "sidekiq5": sidekiq.V5, "sidekiq6": sidekiq.V6, "sidekiq7": sidekiq.V7, "sidekiq8": sidekiq.V8,
+	"sidekiq4": sidekiq.V4, "sidekiq5": sidekiq.V5, "sidekiq6": sidekiq.V6, "sidekiq7": sidekiq.V7,
+	"sidekiq8": sidekiq.V8,
 }
 
 // sidekiqs are the names, oldest first.

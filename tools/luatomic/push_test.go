@@ -50,7 +50,8 @@ func TestPushNoFile(t *testing.T) {
 	t.Parallel()
 	c := shared(t).run("push", "q", "--file", t.TempDir()+"/none").exits(exitFailed)
 	require.Contains(t, c.stderr.String(), "the jobs cannot be read: ")
-	require.Contains(t, c.stderr.String(), "no such file or directory; name their file with --file, or leave it out for stdin")
+	require.Contains(t, c.stderr.String(),
+		"no such file or directory; name their file with --file, or leave it out for stdin")
 }
 
 func TestPushAFolder(t *testing.T) {
@@ -66,7 +67,8 @@ func TestPushOfAMarkedFile(t *testing.T) {
 	e := shared(t)
 	for _, mark := range []string{"\ufeff", "\xff\xfe"} {
 		c := e.with(mark+"{\"body\":1}\n").run("push", "q").exits(exitFailed)
-		require.Contains(t, c.stderr.String(), "line 1: it begins with a byte order mark; save the file as UTF-8 without one")
+		require.Contains(t, c.stderr.String(),
+			"line 1: it begins with a byte order mark; save the file as UTF-8 without one")
 	}
 	e.with("\ufeffa\n").run("push", "q", "--raw").exits(exitDone)
 	require.Equal(t, []string{"\ufeffa"}, e.bodies("q"))
@@ -106,7 +108,8 @@ func TestPushTimes(t *testing.T) {
 func TestPushRaw(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	holds(t, e.with("{\"id\": 1}\n\n  two \r\n\xff\x00\n").run("push", "q", "--raw").exits(exitDone).object(), map[string]any{"pushed": 3})
+	holds(t, e.with("{\"id\": 1}\n\n  two \r\n\xff\x00\n").run("push", "q", "--raw").exits(exitDone).object(),
+		map[string]any{"pushed": 3})
 	require.Equal(t, []string{`{"id": 1}`, "  two \r", "\xff\x00"}, e.bodies("q"))
 }
 
@@ -249,7 +252,8 @@ func TestPushIntoAFullServer(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
 	client, e := server.Client(), &env{t: t, url: server.URL()}
-	used, err := strconv.Atoi(regexp.MustCompile(`used_memory:(\d+)`).FindStringSubmatch(client.Info(t.Context(), "memory").Val())[1])
+	used, err := strconv.Atoi(regexp.MustCompile(`used_memory:(\d+)`).FindStringSubmatch(client.Info(t.Context(),
+		"memory").Val())[1])
 	require.NoError(t, err)
 	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(used+12<<20)).Err())
 	const lines = 6000
@@ -278,12 +282,14 @@ func TestFailedBatchSaysHowToGoOn(t *testing.T) {
 		outcome error
 		says    string
 	}{
-		{1, lua.ErrNotExecuted, "lines 1 to 1010: away: not executed; nothing of these lines is pushed; push them again"},
+		{1, lua.ErrNotExecuted,
+			"lines 1 to 1010: away: not executed; nothing of these lines is pushed; push them again"},
 		{1001, lua.ErrNotExecuted, "; nothing of these lines is pushed; go on there with --skip 1000"},
 		{1001, lua.ErrRefused, "; nothing of these lines is pushed; go on there with --skip 1000"},
-		{1001, lua.ErrOutcomeUnknown, "; these lines may be in the queue; if they have ids, go on there with --skip 1000; " +
-			"without ids, compare luatomic stats with the number before: " +
-			"--skip 1000 pushes them again, --skip 1010 leaves them out"},
+		{1001, lua.ErrOutcomeUnknown,
+			"; these lines may be in the queue; if they have ids, go on there with --skip 1000; " +
+				"without ids, compare luatomic stats with the number before: " +
+				"--skip 1000 pushes them again, --skip 1010 leaves them out"},
 	} {
 		b := &batch[int]{first: test.first, last: test.first + 9}
 		if test.first == 1 {

@@ -56,7 +56,8 @@ func TestPromote(t *testing.T) {
 func TestPromoteWatch(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	e.push("a", queue.Job{Delay: 20 * time.Millisecond}, queue.Job{Delay: 150 * time.Millisecond}, queue.Job{Delay: time.Hour})
+	e.push("a", queue.Job{Delay: 20 * time.Millisecond}, queue.Job{Delay: 150 * time.Millisecond},
+		queue.Job{Delay: time.Hour})
 	c := e.start("promote", "--watch", "a", "b")
 	luatomictest.Eventually(t, within, "two jobs are moved", func() bool { return e.stats("a").Ready == 2 })
 	luatomictest.Eventually(t, within, "the moves are on stdout", func() bool {
@@ -150,7 +151,8 @@ func TestConsumeSeveralQueues(t *testing.T) {
 		}
 	}
 	push("low", "a,b", "high")
-	c := e.run("consume", "high", "a,b", "low", "--tag", "orders", "--drain", "--", "sh", "-c", `echo "$LUATOMIC_QUEUE"`).exits(exitDone)
+	c := e.run("consume", "high", "a,b", "low", "--tag", "orders", "--drain", "--", "sh", "-c",
+		`echo "$LUATOMIC_QUEUE"`).exits(exitDone)
 	holds(t, c.object(), map[string]any{"acked": 6})
 	require.Equal(t, "high\nhigh\na,b\na,b\nlow\nlow\n", c.stderr.String())
 
@@ -240,13 +242,16 @@ func TestConsumeInterruptTwice(t *testing.T) {
 	script, _ := untilFile(t)
 	e.push("q", queue.Job{ID: "one"}, queue.Job{ID: "two"}, queue.Job{ID: "three"})
 	c := e.start("consume", "q", "-c", "2", "--grace", "1h", "--backoff", "1h", "--", "sh", "-c", script)
-	luatomictest.Eventually(t, within, "two commands run", func() bool { return strings.Count(c.stderr.String(), "started") == 2 })
+	luatomictest.Eventually(t, within, "two commands run", func() bool {
+		return strings.Count(c.stderr.String(), "started") == 2
+	})
 	c.signal(os.Interrupt)
 	c.shows("stopping")
 	c.signal(os.Interrupt)
 	holds(t, c.exits(exitInterrupted).object(), map[string]any{"acked": 0, "retried": 2, "dead": 0})
 	require.Equal(t, 3, e.stats("q").Ready)
-	require.Contains(t, c.stderr.String(), `attempt 1: the command was killed by a second interrupt; it is delivered again`)
+	require.Contains(t, c.stderr.String(),
+		`attempt 1: the command was killed by a second interrupt; it is delivered again`)
 	require.NotContains(t, c.stderr.String(), "snoozed")
 	goes(t, c.stderr.String(), "started ")
 }
@@ -256,7 +261,8 @@ func TestConsumeLeaseLost(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
 	e.push("q", queue.Job{ID: "one"})
-	c := e.start("consume", "q", "--lease", "9s", "--", "sh", "-c", `trap '' TERM; sleep 1000 & echo "grandchild $!." >&2; wait; wait`)
+	c := e.start("consume", "q", "--lease", "9s", "--", "sh", "-c",
+		`trap '' TERM; sleep 1000 & echo "grandchild $!." >&2; wait; wait`)
 	c.shows("grandchild")
 	require.NoError(t, luatomictest.Client(t).Del(t.Context(), e.prefix+"{q}:l").Err())
 	c.shows(`job "one", attempt 1: command killed: lease lost: job "one"; another worker gets the job`)
@@ -276,7 +282,8 @@ func TestConsumeKilled(t *testing.T) {
 	require.NoError(t, c.cmd.Process.Kill())
 	c.wait()
 	require.NoError(t, os.WriteFile(file, nil, 0o600)) // the orphan ends
-	holds(t, e.run("consume", "q", "--drain", "--", "sh", "-c", "test $LUATOMIC_ATTEMPT = 2").exits(exitDone).object(), map[string]any{"acked": 1})
+	holds(t, e.run("consume", "q", "--drain", "--", "sh", "-c", "test $LUATOMIC_ATTEMPT = 2").exits(exitDone).object(),
+		map[string]any{"acked": 1})
 }
 
 // A server that goes away and comes back does not end a consumer.

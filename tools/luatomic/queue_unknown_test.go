@@ -19,7 +19,8 @@ func TestQueueVerbsOfAnUnknownQueue(t *testing.T) {
 		{"queue", "resume", "pots"},
 	} {
 		c := e.run(args...).exits(exitFailed)
-		require.Equal(t, "luatomic: there is no queue \"pots\"; luatomic queues ls lists them\n", c.stderr.String(), args)
+		require.Equal(t, "luatomic: there is no queue \"pots\"; luatomic queues ls lists them\n",
+			c.stderr.String(), args)
 		require.Empty(t, c.stdout.String())
 	}
 	for _, args := range [][]string{{"queue", "pause", "early"}, {"queue", "limit", "tight", "10"}} {
@@ -29,7 +30,8 @@ func TestQueueVerbsOfAnUnknownQueue(t *testing.T) {
 	}
 	for _, args := range [][]string{{"promote", "u1"}, {"promote", "u1"}, {"consume", "u2", "--drain", "--", "true"}} {
 		c := e.run(args...).exits(exitDone)
-		require.Equal(t, `luatomic: no process has used queue "`+args[1]+"\" so far; luatomic queues ls lists those that are in use\n",
+		require.Equal(t, `luatomic: no process has used queue "`+args[1]+
+			"\" so far; luatomic queues ls lists those that are in use\n",
 			c.stderr.String(), args)
 	}
 	require.Empty(t, e.run("queue", "resume", "early").exits(exitDone).stderr.String())

@@ -297,7 +297,8 @@ func queueTrimCommand() *command {
 				if err != nil {
 					return err
 				}
-				return s.emit(map[string]any{"queue": q.Name(), "deleted": n, "dead": st.Dead, "dead_bytes": st.DeadBytes})
+				return s.emit(map[string]any{"queue": q.Name(), "deleted": n, "dead": st.Dead,
+					"dead_bytes": st.DeadBytes})
 			})
 		},
 	}
@@ -330,7 +331,8 @@ inconsistent and not repaired.`,
 				}
 				err = s.emit(map[string]any{
 					"queue": q.Name(), "ok": a.OK(), "checked": a.Checked, "lost": a.LostTotal, "ghosts": a.GhostTotal,
-					"stale_names": a.StaleNames, "stale_counts": a.StaleCounts, "dead_bytes": a.DeadBytes, "repaired": a.Repaired,
+					"stale_names": a.StaleNames, "stale_counts": a.StaleCounts, "dead_bytes": a.DeadBytes,
+					"repaired": a.Repaired,
 				})
 				if err == nil && !a.OK() && !repair {
 					return errors.New("the queue is inconsistent; while it is idle, run the same with --repair")
@@ -367,7 +369,8 @@ func (s *session) expect(ctx context.Context, q *queue.Queue, early bool) error 
 	}
 	var none unknownQueue
 	if early && errors.As(err, &none) {
-		s.note("luatomic: no process has used queue %q so far; luatomic queues ls lists those that are in use", q.Name())
+		s.note("luatomic: no process has used queue %q so far; luatomic queues ls lists those that are in use",
+			q.Name())
 		return nil
 	}
 	return err

@@ -34,7 +34,8 @@ func TestQueueThatCannotBeShownHidesNoOther(t *testing.T) {
 	require.Regexp(t, `(?s)\na +0 .*\nb +hidden +- .*\nc +0 `, text)
 
 	require.NoError(t, r.HSet(t.Context(), e.prefix+"{a}:c", "paused", "layout 2").Err())
-	require.Contains(t, e.run("queues", "ls").exits(exitFailed).stderr.String(), "queues that cannot be shown: 2, the first: ")
+	require.Contains(t, e.run("queues", "ls").exits(exitFailed).stderr.String(),
+		"queues that cannot be shown: 2, the first: ")
 	require.NoError(t, r.HSet(t.Context(), e.prefix+"{c}:c", "paused", "layout 2").Err())
 	reader.read(t.Context())
 	require.ErrorContains(t, reader.view.queues.err, "later layout")

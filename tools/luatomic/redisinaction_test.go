@@ -77,7 +77,8 @@ func TestPushBrokenTasks(t *testing.T) {
 func TestPushTasksThatGrow(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	line := `{"name":"` + strings.Repeat("é", 20) + `","args":["` + strings.Repeat("😀", 100) + `",` + strings.Repeat("1e15,", 400) + "1]}\n"
+	line := `{"name":"` + strings.Repeat("é", 20) + `","args":["` + strings.Repeat("😀", 100) + `",` +
+		strings.Repeat("1e15,", 400) + "1]}\n"
 	o := e.with(strings.Repeat(line, 1000)).run("push", "q", inRIA).exits(exitDone).object()
 	holds(t, o, map[string]any{"pushed": 1000})
 }
@@ -91,7 +92,8 @@ func TestPromoteTasks(t *testing.T) {
 		zs = append(zs, redis.Z{Score: float64(i), Member: fmt.Sprintf(`["%d", "q%d", "n", []]`, i, i%2)})
 	}
 	require.NoError(t, r.ZAdd(ctx, e.prefix+"delayed:", zs...).Err())
-	require.NoError(t, r.ZAdd(ctx, e.prefix+"delayed:", redis.Z{Score: 7, Member: "no item"}, redis.Z{Score: 4e9, Member: "later"}).Err())
+	require.NoError(t, r.ZAdd(ctx, e.prefix+"delayed:", redis.Z{Score: 7, Member: "no item"},
+		redis.Z{Score: 4e9, Member: "later"}).Err())
 	c := e.run("promote", inRIA).exits(exitDone)
 	holds(t, c.object(), map[string]any{"moved": 2500, "malformed": 1, "next_due": 4e12})
 	require.Contains(t, c.stderr.String(), "malformed item: not an array at byte 0")
@@ -110,7 +112,9 @@ func TestPromoteTasksWatch(t *testing.T) {
 	e := shared(t)
 	c := e.start("promote", inRIA, "--watch")
 	e.with(`{"name":"n","delay":"50ms"}`).run("push", "q", inRIA).exits(exitDone)
-	luatomictest.Eventually(t, within, "it is moved", func() bool { return len(e.items("queue:q")) == 1 && c.stdout.String() != "" })
+	luatomictest.Eventually(t, within, "it is moved", func() bool {
+		return len(e.items("queue:q")) == 1 && c.stdout.String() != ""
+	})
 	c.signal(syscall.SIGINT)
 	holds(t, c.exits(exitInterrupted).object(), map[string]any{"moved": 1, "malformed": 0, "next_due": nil})
 }
@@ -120,7 +124,8 @@ func TestLockOfTasks(t *testing.T) {
 	e := shared(t)
 	r, ctx := luatomictest.Client(t), t.Context()
 	key := e.prefix + "lock:x{y}"
-	c := e.run("lock", "x{y}", inRIA, "--", "sh", "-c", `echo "$LUATOMIC_KEY $LUATOMIC_TOKEN $LUATOMIC_FENCE."; exit 7`).exits(7)
+	c := e.run("lock", "x{y}", inRIA, "--", "sh", "-c",
+		`echo "$LUATOMIC_KEY $LUATOMIC_TOKEN $LUATOMIC_FENCE."; exit 7`).exits(7)
 	require.Regexp(t, "^"+key+" [0-9a-f-]{36} \\.\n$", c.stdout.String())
 	require.Zero(t, r.Exists(ctx, key).Val())
 
@@ -166,7 +171,8 @@ func TestLockOfTasksIsLostInTime(t *testing.T) {
 	e := shared(t)
 	proxy := luatomictest.NewLossyProxy(t, e.url)
 	e.url = proxy.URL()
-	c := e.start("lock", "x", inRIA, "--ttl", "3s", "--", "sh", "-c", `trap 'echo killed; exit' TERM; echo ran; while :; do sleep 0.01; done`)
+	c := e.start("lock", "x", inRIA, "--ttl", "3s", "--", "sh", "-c",
+		`trap 'echo killed; exit' TERM; echo ran; while :; do sleep 0.01; done`)
 	luatomictest.Eventually(t, within, "it runs", func() bool { return c.stdout.String() == "ran\n" })
 	proxy.Blackhole(true)
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -174,7 +180,9 @@ func TestLockOfTasksIsLostInTime(t *testing.T) {
 	other := redisinaction.New(luatomictest.Client(t), &redisinaction.Options{Prefix: e.prefix})
 	_, err := other.AcquireLock(ctx, "x", &redisinaction.LockOptions{Wait: -1})
 	require.NoError(t, err)
-	luatomictest.Eventually(t, within, "CMD is gone", func() bool { return strings.Contains(c.stdout.String(), "killed") })
+	luatomictest.Eventually(t, within, "CMD is gone", func() bool {
+		return strings.Contains(c.stdout.String(), "killed")
+	})
 	proxy.Blackhole(false)
 	c.exits(exitFailed)
 	require.Contains(t, c.stderr.String(), "the command was killed")

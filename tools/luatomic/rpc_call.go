@@ -157,8 +157,9 @@ func (c *rpcCallCmd) readBody() error {
 func (c *rpcCallCmd) checkModes() error {
 	set := func(names ...string) (on []string) {
 		flags := map[string]bool{
-			"--gather": c.gather, "--cast": c.cast, "--stream": c.stream, "--to": c.to != "", "--connection": c.connection != "",
-			"--key": c.key != "", "--idempotent": c.repeat,
+			"--gather": c.gather, "--cast": c.cast, "--stream": c.stream, "--to": c.to != "",
+			"--connection": c.connection != "",
+			"--key":        c.key != "", "--idempotent": c.repeat,
 		}
 		for _, name := range names {
 			if flags[name] {

@@ -101,7 +101,8 @@ func TestRPCGatherMissing(t *testing.T) {
 	require.Equal(t, map[string]any{"node": names["quick"], "result": 1.0}, all[0])
 	require.Equal(t, names["dead"], all[1]["node"])
 	require.Equal(t, "node_lost", all[1]["error"].(map[string]any)["code"])
-	require.Equal(t, map[string]any{"answered": 1.0, "failed": 0.0, "missing": []any{names["dead"], names["slow"]}}, all[2])
+	require.Equal(t, map[string]any{"answered": 1.0, "failed": 0.0, "missing": []any{names["dead"], names["slow"]}},
+		all[2])
 }
 
 func TestRPCCast(t *testing.T) {
@@ -165,7 +166,8 @@ func TestRPCStream(t *testing.T) {
 		require.EqualValues(t, i+1, o["part"])
 	}
 	require.Equal(t, map[string]any{"parts": 1000.0}, all[1000])
-	require.Equal(t, "{\"part\":\"one \\\"1\\\"\"}\n{\"part\":\"\"}\n{\"part\":\"three\"}\n{\"parts\":3}", e.call("text", "1", "--stream").exits(exitDone).line())
+	require.Equal(t, "{\"part\":\"one \\\"1\\\"\"}\n{\"part\":\"\"}\n{\"part\":\"three\"}\n{\"parts\":3}",
+		e.call("text", "1", "--stream").exits(exitDone).line())
 	for method, code := range map[string]string{"broken": "bad_result", "late": "error"} {
 		all := e.call(method, "1", "--stream").exits(exitFailed).objects()
 		require.Len(t, all, 2)
@@ -214,17 +216,20 @@ func TestRPCTables(t *testing.T) {
 	var out, errs bytes.Buffer
 	s := &session{stdout: json.NewEncoder(&out), out: &out, stderr: &errs, tables: true}
 	nodes := []rpc.Node{{
-		Node: "n.1", Lease: 2 * time.Second, Methods: []string{"a", "b"}, Running: 1, Concurrency: 8, Handled: 3, Calls: 4,
+		Node: "n.1", Lease: 2 * time.Second, Methods: []string{"a", "b"}, Running: 1, Concurrency: 8,
+		Handled: 3, Calls: 4,
 		Described: map[string]rpc.MethodInfo{"b": {Version: "v2"}},
 		Counts:    map[string]rpc.MethodCounts{"b": {Running: 1, Handled: 3}},
 	}}
 	require.NoError(t, listNodes(s, nodes))
-	require.Equal(t, "NODE  METHODS  RUNNING  HANDLED  CALLS  LEASE\nn.1   a, b v2  1 of 8         3      4  2s\n", out.String())
+	require.Equal(t, "NODE  METHODS  RUNNING  HANDLED  CALLS  LEASE\nn.1   a, b v2  1 of 8         3      4  2s\n",
+		out.String())
 	out.Reset()
 	f := &busFlags{name: "b"}
 	require.NoError(t, f.listTop(s, 1, topRows(nodes, make(map[work]seen), time.Now())))
 	lines := strings.Split(out.String(), "\n")
-	require.Equal(t, []string{"METHOD", "NODE", "RUNNING", "HANDLED", "FAILED", "PER", "SECOND", "MEAN", "MS", "VERSION"},
+	require.Equal(t, []string{"METHOD", "NODE", "RUNNING", "HANDLED", "FAILED", "PER", "SECOND", "MEAN",
+		"MS", "VERSION"},
 		strings.Fields(lines[0]))
 	require.Equal(t, []string{"b", "n.1", "1", "3", "0", "-", "0", "v2"}, strings.Fields(lines[1]))
 	require.Equal(t, []string{"a", "n.1", "0", "0", "0", "-", "-"}, strings.Fields(lines[2]), "it was not called yet")
@@ -265,17 +270,22 @@ func TestRPCTop(t *testing.T) {
 	top := func(want map[string]any) func() bool {
 		return func() bool {
 			for _, o := range e.run("rpc", "top").exits(exitDone).objects() {
-				if o["method"] == want["method"] && o["running"] == want["running"] && o["handled"] == want["handled"] && o["failed"] == want["failed"] {
+				if o["method"] == want["method"] && o["running"] == want["running"] &&
+					o["handled"] == want["handled"] && o["failed"] == want["failed"] {
 					return true
 				}
 			}
 			return false
 		}
 	}
-	luatomictest.Eventually(t, within, "the call is in flight", top(map[string]any{"method": "wait", "running": 1.0, "handled": 0.0, "failed": 0.0}))
-	luatomictest.Eventually(t, within, "the failure is counted", top(map[string]any{"method": "fail", "running": 0.0, "handled": 1.0, "failed": 1.0}))
+	luatomictest.Eventually(t, within, "the call is in flight",
+		top(map[string]any{"method": "wait", "running": 1.0, "handled": 0.0, "failed": 0.0}))
+	luatomictest.Eventually(t, within, "the failure is counted",
+		top(map[string]any{"method": "fail", "running": 0.0, "handled": 1.0, "failed": 1.0}))
 	watch := e.start("rpc", "top", "--watch", "50ms")
-	luatomictest.Eventually(t, within, "it has looked twice", func() bool { return strings.Count(watch.stdout.String(), `"wait"`) > 1 })
+	luatomictest.Eventually(t, within, "it has looked twice", func() bool {
+		return strings.Count(watch.stdout.String(), `"wait"`) > 1
+	})
 	watch.signal(os.Interrupt)
 	rows := watch.exits(exitInterrupted).objects()
 	require.Equal(t, "wait", rows[0]["method"], "the busiest first")
@@ -350,7 +360,8 @@ func TestRPCCallServerGone(t *testing.T) {
 func TestRPCNotAllowed(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
-	require.NoError(t, server.Client().Do(t.Context(), "ACL", "SETUSER", "u", "on", ">p", "~*", "+@all", "resetchannels").Err())
+	require.NoError(t, server.Client().Do(t.Context(), "ACL", "SETUSER", "u", "on", ">p", "~*", "+@all",
+		"resetchannels").Err())
 	e := &env{t: t, url: strings.Replace(server.URL(), "redis://", "redis://u:p@", 1)}
 	c := e.call("x", "1", "--timeout", "8s")
 	c.fails(exitFailed, "not_sent", "one of the channels used as arguments; check --prefix: luatomic acl prints")

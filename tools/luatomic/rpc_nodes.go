@@ -62,7 +62,8 @@ func listNodes(s *session, nodes []rpc.Node) error {
 	table := s.rows("NODE", "METHODS", "RUNNING", "HANDLED", "CALLS", "LEASE")
 	for _, n := range nodes {
 		out := nodeResult{
-			n.Node, n.Methods, n.Running, n.Concurrency, n.Handled, n.Calls, n.Lease.Milliseconds(), n.Speaks, n.Described,
+			n.Node, n.Methods, n.Running, n.Concurrency, n.Handled, n.Calls, n.Lease.Milliseconds(), n.Speaks,
+			n.Described,
 		}
 		if out.Methods == nil {
 			out.Methods = []string{}
@@ -72,7 +73,8 @@ func listNodes(s *session, nodes []rpc.Node) error {
 			names[i] = strings.TrimSuffix(m+" "+n.Described[m].Version, " ")
 		}
 		running := fmt.Sprintf("%d of %d", n.Running, n.Concurrency)
-		if err := table.add(out, n.Node, strings.Join(names, ", "), running, n.Handled, n.Calls, rounded(n.Lease)); err != nil {
+		if err := table.add(out, n.Node, strings.Join(names, ", "), running, n.Handled, n.Calls,
+			rounded(n.Lease)); err != nil {
 			return err
 		}
 	}
@@ -85,7 +87,8 @@ func listNodes(s *session, nodes []rpc.Node) error {
 // checkAlone is for the commands that take no arguments.
 func (f *busFlags) checkAlone(s *session) error {
 	if len(s.args) > 0 {
-		return usagef("this command takes no arguments, but there are %q; leave them out; the bus is named with --bus", s.args)
+		return usagef("this command takes no arguments, but there are %q; leave them out; the bus is named with --bus",
+			s.args)
 	}
 	return f.check()
 }
@@ -110,7 +113,8 @@ func (f *busFlags) withNodes(s *session, watch *interval, show func([]rpc.Node) 
 		case err != nil:
 			return err
 		case len(nodes) == 0 && !empty:
-			s.note("luatomic: bus %q has no node; check --bus and --prefix, or start a node with luatomic rpc serve", f.name)
+			s.note("luatomic: bus %q has no node; check --bus and --prefix, or start a node with luatomic rpc serve",
+				f.name)
 		}
 		empty = len(nodes) == 0
 		slices.SortFunc(nodes, func(a, b rpc.Node) int { return cmp.Compare(a.Node, b.Node) })
@@ -179,7 +183,8 @@ func (f *busFlags) listTop(s *session, nodes int, methods []topResult) error {
 	}
 	table := s.rows("METHOD", "NODE", "RUNNING", "HANDLED", "FAILED", "PER SECOND", "MEAN MS", "VERSION")
 	for _, m := range methods {
-		err := table.add(m, m.Method, m.Node, m.Running, m.Handled, m.Failed, orNone(m.Rate), orNone(m.MeanMS), m.Version)
+		err := table.add(m, m.Method, m.Node, m.Running, m.Handled, m.Failed, orNone(m.Rate),
+			orNone(m.MeanMS), m.Version)
 		if err != nil {
 			return err
 		}

@@ -55,7 +55,8 @@ func (e *outcomeError) Error() string { return e.msg }
 // checkJSON checks that a result can be printed.
 func checkJSON(body []byte) error {
 	if !json.Valid(body) {
-		return &outcomeError{codeBadResult, fmt.Sprintf("the handler ran, and its result of %d bytes is not JSON", len(body))}
+		return &outcomeError{codeBadResult, fmt.Sprintf("the handler ran, and its result of %d bytes is not JSON",
+			len(body))}
 	}
 	return nil
 }

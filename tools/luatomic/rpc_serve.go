@@ -54,7 +54,8 @@ finish within the grace; then, or at a second Ctrl-C, they are killed. After SIG
 		flags: func(fs *flag.FlagSet) {
 			c.add(fs)
 			c.addKeys(fs)
-			fs.StringVar(&c.node, "node", "", "`NAME` of this node; a unique part is added; the host's name if left out")
+			fs.StringVar(&c.node, "node", "",
+				"`NAME` of this node; a unique part is added; the host's name if left out")
 			fs.StringVar(&c.connection, "connection", "",
 				"`ID` of a connection that this node owns, for calls with --connection")
 			fs.IntVar(&c.concurrency, "c", 8, "`N` commands run at a time")

@@ -45,7 +45,8 @@ func (c *cli) line() string { return strings.TrimSuffix(c.stdout.String(), "\n")
 func TestRPCInterruptedBeforeItIsSent(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
-	require.NoError(t, server.Client().Do(t.Context(), "ACL", "SETUSER", "u", "on", ">p", "~*", "+@all", "resetchannels").Err())
+	require.NoError(t, server.Client().Do(t.Context(), "ACL", "SETUSER", "u", "on", ">p", "~*", "+@all",
+		"resetchannels").Err())
 	e := &env{t: t, url: strings.Replace(server.URL(), "redis://", "redis://u:p@", 1)}
 	for _, args := range [][]string{{"x"}, {"api.x", "--dialect", "actionhero"}} {
 		c := e.start(append([]string{"rpc", "call", "--timeout", "60s"}, args...)...)
@@ -59,7 +60,8 @@ func TestRPCInterruptedBeforeItIsSent(t *testing.T) {
 func TestRPCToWithoutTheRightToReadNodes(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
-	require.NoError(t, server.Client().Do(t.Context(), "ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all", "-evalsha_ro").Err())
+	require.NoError(t, server.Client().Do(t.Context(), "ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all",
+		"-evalsha_ro").Err())
 	e := &env{t: t, url: strings.Replace(server.URL(), "redis://", "redis://u:p@", 1)}
 	e.call("x", "1", "--to", "n").fails(exitFailed, "not_sent", "rpc_nodes")
 }
@@ -123,9 +125,11 @@ func TestRPCErrorsOfTheCommand(t *testing.T) {
 func TestRPCEnvironment(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	e.serve("env", "--text", "--", "sh", "-c", `echo "$LUATOMIC_METHOD|$LUATOMIC_CALL|$LUATOMIC_ATTEMPT|$(( $LUATOMIC_DEADLINE - $(date +%s)000 ))"`)
+	e.serve("env", "--text", "--", "sh", "-c",
+		`echo "$LUATOMIC_METHOD|$LUATOMIC_CALL|$LUATOMIC_ATTEMPT|$(( $LUATOMIC_DEADLINE - $(date +%s)000 ))"`)
 	var got struct{ Result string }
-	require.NoError(t, json.Unmarshal([]byte(e.call("env", "1", "--key", "k", "--timeout", "30s").exits(exitDone).line()), &got))
+	require.NoError(t,
+		json.Unmarshal([]byte(e.call("env", "1", "--key", "k", "--timeout", "30s").exits(exitDone).line()), &got))
 	require.Regexp(t, `^env\|k3:env:kK\|1\|(1\d|2\d|3[01])\d\d\d$`, got.Result)
 	// The same key: the same result, although time has passed.
 	var again struct{ Result string }
@@ -229,7 +233,9 @@ func TestRPCServeKilled(t *testing.T) {
 	node := e.serve("wait", "--", "sh", "-c", script)
 	once := e.start("rpc", "call", "wait", "1", "--timeout", "1m")
 	twice := e.start("rpc", "call", "wait", "1", "--timeout", "1m", "--idempotent")
-	luatomictest.Eventually(t, within, "both run", func() bool { return strings.Count(node.stderr.String(), "started") == 2 })
+	luatomictest.Eventually(t, within, "both run", func() bool {
+		return strings.Count(node.stderr.String(), "started") == 2
+	})
 	require.NoError(t, node.cmd.Process.Kill())
 	e.serve("wait", "--", "sh", "-c", "echo $LUATOMIC_ATTEMPT")
 	once.fails(exitFailed, "node_lost", "the handler may have run")
@@ -266,10 +272,12 @@ func TestRPCKeys(t *testing.T) {
 	require.Equal(t, `{"result":1}`, e.call("cat", "1", "--keys", old).exits(exitDone).line())
 	without := e.start("rpc", "call", "cat", "1", "--timeout", "6s")
 	node.shows("frame without the signature of a known key")
-	e.call("cat", "1", "--timeout", "6s", "--keys", file(strings.Repeat("wrong", 8))).fails(exitFailed, "timeout", "may have run")
+	e.call("cat", "1", "--timeout", "6s", "--keys", file(strings.Repeat("wrong", 8))).fails(exitFailed, "timeout",
+		"may have run")
 	without.fails(exitFailed, "timeout", "may have run")
 
-	for text, says := range map[string]string{"": "the file has no key", "secret": "at least 32", "base64:secret!": "the text after base64: is not base64"} {
+	for text, says := range map[string]string{"": "the file has no key", "secret": "at least 32",
+		"base64:secret!": "the text after base64: is not base64"} {
 		c := e.call("cat", "1", "--keys", file(text)).exits(exitFailed)
 		require.Contains(t, c.stderr.String(), says)
 		require.NotContains(t, c.stderr.String(), "secret")

@@ -25,13 +25,16 @@ func TestNoServer(t *testing.T) {
 		"rediss://u:secret@" + address + "?skip_verify=true": address,
 	}
 	for url, shown := range tests {
-		for _, args := range [][]string{{"stats", "q"}, {"push", "q"}, {"promote", "q"}, {"demo"}, {"lock", "x", "--", "true"}, {"locks", "ls"}, {"locks", "release", "x"}, {"doctor"}, {"load"}, {"consume", "q", "--", "true"},
+		for _, args := range [][]string{{"stats", "q"}, {"push", "q"}, {"promote", "q"}, {"demo"},
+			{"lock", "x", "--", "true"}, {"locks", "ls"}, {"locks", "release", "x"}, {"doctor"}, {"load"},
+			{"consume", "q", "--", "true"},
 			{"rpc", "serve", "m", "--", "true"}, {"rpc", "call", "m", "1"}, {"rpc", "nodes"}, {"rpc", "top"}} {
 			start := time.Now()
 			c := (&env{t: t, url: url}).run(args...).exits(exitFailed)
 			require.Less(t, time.Since(start), within/2)
 			require.Contains(t, c.stderr.String(), shown)
-			require.Contains(t, c.stderr.String(), "start a server there, or name another with --redis URL or REDIS_URL")
+			require.Contains(t, c.stderr.String(),
+				"start a server there, or name another with --redis URL or REDIS_URL")
 			require.Equal(t, 1, strings.Count(c.stderr.String(), "\n"), c.stderr.String())
 			require.NotContains(t, c.stderr.String(), "secret")
 			require.Empty(t, c.stdout.String())
@@ -74,7 +77,8 @@ func TestCluster(t *testing.T) {
 		for _, q := range []string{"a", "b", "c", "d"} { // in several slots
 			name := fmt.Sprint(q, i)
 			holds(t, e.with(`{"body":1}`).run("push", name).exits(exitDone).object(), map[string]any{"pushed": 1})
-			holds(t, e.run("consume", name, "--drain", "--", "true").exits(exitDone).object(), map[string]any{"acked": 1})
+			holds(t, e.run("consume", name, "--drain", "--", "true").exits(exitDone).object(),
+				map[string]any{"acked": 1})
 			e.run("lock", name, "--", "true").exits(exitDone)
 			e.serve("cat", "--bus", name, "--", "cat")
 			require.Equal(t, `{"result":1}`, e.call("cat", "1", "--bus", name).exits(exitDone).line())

@@ -21,7 +21,8 @@ func TestConsumeSeveralSidekiqQueues(t *testing.T) {
 {"class":"A","queue":"b","jid":"3","bid":"x"}`).run("push", "q", "--dialect=sidekiq7").exits(exitDone)
 	luatomictest.Eventually(t, within, "two have run and one is refused", func() bool {
 		out := c.stderr.String()
-		return strings.Contains(out, "ran a 1.") && strings.Contains(out, "ran b 2.") && r.ZCard(ctx, e.prefix+"retry").Val() == 1
+		return strings.Contains(out, "ran a 1.") && strings.Contains(out, "ran b 2.") &&
+			r.ZCard(ctx, e.prefix+"retry").Val() == 1
 	})
 	require.NotContains(t, c.stderr.String(), "ran b 3.")
 	require.Contains(t, r.ZRange(ctx, e.prefix+"retry", 0, 0).Val()[0], `"error_class":"MiddlewareMissing"`)
@@ -50,7 +51,8 @@ func TestStatsOfSidekiq(t *testing.T) {
 {"class":"A","queue":"a","delay":"1h"}`).run("push", "q", "--dialect=sidekiq8").exits(exitDone)
 	all := e.run("stats", "--dialect=sidekiq8").exits(exitDone).objects()
 	require.Len(t, all, 3)
-	holds(t, all[0], map[string]any{"processed": 0, "failed": 0, "scheduled": 1, "retries": 0, "dead": 0, "processes": 0})
+	holds(t, all[0], map[string]any{"processed": 0, "failed": 0, "scheduled": 1, "retries": 0, "dead": 0,
+		"processes": 0})
 	holds(t, all[1], map[string]any{"queue": "a", "ready": 1})
 	holds(t, all[2], map[string]any{"queue": "b", "ready": 1})
 	some := e.run("stats", "b", "none", "--dialect=sidekiq8").exits(exitDone).objects()
@@ -101,7 +103,8 @@ func TestDoctorOfSidekiq(t *testing.T) {
 	}
 	e.with(`{"class":"A","queue":"a"}`).run("push", "q", "--dialect=sidekiq7").exits(exitDone)
 	got := lines("--dialect", "sidekiq8")
-	holds(t, got["dialect"], map[string]any{"ok": false, "cure": "use --dialect sidekiq4 or sidekiq5 or sidekiq6 or sidekiq7"})
+	holds(t, got["dialect"], map[string]any{"ok": false,
+		"cure": "use --dialect sidekiq4 or sidekiq5 or sidekiq6 or sidekiq7"})
 	got = lines("--dialect", "sidekiq")
 	holds(t, got["dialect"], map[string]any{"ok": true})
 	require.Contains(t, got["dialect"]["detail"], "in seconds (to 7): 1")
@@ -113,7 +116,8 @@ func TestDoctorOfSidekiq(t *testing.T) {
 
 	require.NoError(t, r.SAdd(ctx, e.prefix+"processes", "x").Err())
 	require.NoError(t, r.HSet(ctx, e.prefix+"x", "info", `{"version":"7.3.2"}`).Err())
-	require.NoError(t, r.LPush(ctx, e.prefix+"queue:a", `{"class":"A","args":[],"bid":"b","created_at":1795230010.5}`, "broken").Err())
+	require.NoError(t, r.LPush(ctx, e.prefix+"queue:a", `{"class":"A","args":[],"bid":"b","created_at":1795230010.5}`,
+		"broken").Err())
 	require.NoError(t, r.ZAdd(ctx, e.prefix+"luatomic:sidekiq:processes", redis.Z{Member: "dead", Score: 1}).Err())
 	got = lines("--dialect", "sidekiq6")
 	holds(t, got["dialect"], map[string]any{"ok": false, "cure": "use --dialect sidekiq7"})

@@ -15,7 +15,8 @@ import (
 
 func TestPushSidekiq(t *testing.T) {
 	t.Parallel()
-	times := map[string]string{"sidekiq4": `\d{10}\.\d+`, "sidekiq5": `\d{10}\.\d+`, "sidekiq6": `\d{10}\.\d+`, "sidekiq7": `\d{10}\.\d+`, "sidekiq8": `\d{13}`}
+	times := map[string]string{"sidekiq4": `\d{10}\.\d+`, "sidekiq5": `\d{10}\.\d+`, "sidekiq6": `\d{10}\.\d+`,
+		"sidekiq7": `\d{10}\.\d+`, "sidekiq8": `\d{13}`}
 	for dialect, at := range times {
 		e, r, ctx := shared(t), luatomictest.Client(t), t.Context()
 		o := e.with(`{"class":"Mail","args":[1, "é", {"a":[ ]}],"tags":["x"],"jid":"0123456789abcdef01234567"}
@@ -29,7 +30,8 @@ func TestPushSidekiq(t *testing.T) {
 		jobs := r.LRange(ctx, e.prefix+"queue:q", 0, -1).Val()
 		require.Len(t, jobs, 2)
 		require.Regexp(t, `"args":\[1,"é",\{"a":\[\]\}\]`, jobs[1])
-		require.Regexp(t, `"tags":\["x"\].*"jid":"0123456789abcdef01234567","created_at":`+at+`,"enqueued_at":`+at+`\}$`, jobs[1])
+		require.Regexp(t, `"tags":\["x"\].*"jid":"0123456789abcdef01234567","created_at":`+at+`,"enqueued_at":`+at+
+			`\}$`, jobs[1])
 		require.Equal(t, []string{"low", "q"}, r.Sort(ctx, e.prefix+"queues", &redis.Sort{Alpha: true}).Val())
 		require.Contains(t, r.LIndex(ctx, e.prefix+"queue:low", 0).Val(), `"retry":5`)
 		later := r.ZRangeWithScores(ctx, e.prefix+"schedule", 0, -1).Val()
@@ -46,7 +48,8 @@ func TestPushSidekiqTimes(t *testing.T) {
 	at := time.Now().Add(time.Hour).Truncate(time.Second)
 	for _, args := range [][]string{{"--in", "1h"}, {"--at", at.Format(time.RFC3339)}} {
 		e := shared(t)
-		o := e.with("{\"class\":\"A\"}\n{\"class\":\"B\",\"at\":1}").run(append([]string{"push", "q", "--dialect=sidekiq7"}, args...)...).exits(exitDone).object()
+		o := e.with("{\"class\":\"A\"}\n{\"class\":\"B\",\"at\":1}").run(append([]string{"push", "q",
+			"--dialect=sidekiq7"}, args...)...).exits(exitDone).object()
 		holds(t, o, map[string]any{"ready": 1, "scheduled": 1})
 		due := luatomictest.Client(t).ZRangeWithScores(t.Context(), e.prefix+"schedule", 0, 0).Val()[0]
 		require.InDelta(t, float64(at.Unix()), due.Score, 60)
@@ -57,12 +60,14 @@ func TestPushSidekiqTimes(t *testing.T) {
 func TestPushSidekiqRaw(t *testing.T) {
 	t.Parallel()
 	e, r, ctx := shared(t), luatomictest.Client(t), t.Context()
-	done := `{"retry":true,"queue":"other","class":"A","args":["\u00e9", 1.50],"jid":"0123456789abcdef01234567","created_at":1700000000.5,"enqueued_at":1700000000.75}`
+	done :=
+		`{"retry":true,"queue":"other","class":"A","args":["\u00e9", 1.50],"jid":"0123456789abcdef01234567","created_at":1700000000.5,"enqueued_at":1700000000.75}`
 	bare := `{"class":"A","args":[ ],"queue":"q","jid":"1"}`
 	o := e.with(done+"\n\n"+bare).run("push", "q", "--dialect=sidekiq7", "--raw").exits(exitDone).object()
 	holds(t, o, map[string]any{"pushed": 2, "ready": 2})
 	require.Equal(t, done, r.LIndex(ctx, e.prefix+"queue:other", 0).Val())
-	require.Regexp(t, `^\{"class":"A","args":\[ \],"queue":"q","jid":"1","enqueued_at":\d+\.\d+\}$`, r.LIndex(ctx, e.prefix+"queue:q", 0).Val())
+	require.Regexp(t, `^\{"class":"A","args":\[ \],"queue":"q","jid":"1","enqueued_at":\d+\.\d+\}$`,
+		r.LIndex(ctx, e.prefix+"queue:q", 0).Val())
 	c := e.with(done+"\n"+`{"class":"A","args":[]}`).run("push", "q", "--dialect=sidekiq7", "--raw").exits(exitFailed)
 	require.Contains(t, c.stderr.String(), "line 2: ")
 	require.EqualValues(t, 1, r.LLen(ctx, e.prefix+"queue:other").Val(), "its batch is not pushed")
@@ -112,9 +117,11 @@ func TestConsumeSidekiq(t *testing.T) {
 	e, r, ctx := shared(t), luatomictest.Client(t), t.Context()
 	c := e.start("consume", "q", "--dialect=sidekiq7", "-c", "2", "--", "sh", "-c",
 		`in=$(cat); echo "$LUATOMIC_CLASS $LUATOMIC_ATTEMPT $LUATOMIC_QUEUE $LUATOMIC_ID: $in"; case $in in *Bad*) exit 3;; esac`)
-	e.with("{\"class\":\"Good\",\"args\":[1],\"jid\":\"a\"}\n{\"class\":\"Bad\"}\n{\"class\":\"Bad\",\"retry\":0}").run("push", "q", "--dialect=sidekiq7").exits(exitDone)
+	e.with("{\"class\":\"Good\",\"args\":[1],\"jid\":\"a\"}\n{\"class\":\"Bad\"}\n{\"class\":\"Bad\",\"retry\":0}").
+		run("push", "q", "--dialect=sidekiq7").exits(exitDone)
 	luatomictest.Eventually(t, within, "all three ran", func() bool {
-		return r.ZCard(ctx, e.prefix+"retry").Val() == 1 && r.ZCard(ctx, e.prefix+"dead").Val() == 1 && strings.Contains(c.stderr.String(), "Good 1 q a: {")
+		return r.ZCard(ctx, e.prefix+"retry").Val() == 1 && r.ZCard(ctx, e.prefix+"dead").Val() == 1 &&
+			strings.Contains(c.stderr.String(), "Good 1 q a: {")
 	})
 	require.Contains(t, r.ZRange(ctx, e.prefix+"retry", 0, 0).Val()[0], `"retry_count":0`)
 	c.signal(syscall.SIGINT)
@@ -127,23 +134,30 @@ func TestPromoteSidekiq(t *testing.T) {
 	t.Parallel()
 	e, r, ctx := shared(t), luatomictest.Client(t), t.Context()
 	payload := func(i int) string {
-		return fmt.Sprintf(`{"retry":true,"queue":"q%d","class":"A","args":[],"jid":"%024d","created_at":1700000000.5}`, i%2, i)
+		return fmt.Sprintf(`{"retry":true,"queue":"q%d","class":"A","args":[],"jid":"%024d","created_at":1700000000.5}`,
+			i%2, i)
 	}
 	var zs []redis.Z
 	for i := range 2500 {
 		zs = append(zs, redis.Z{Score: float64(i), Member: payload(i)})
 	}
 	require.NoError(t, r.ZAdd(ctx, e.prefix+"schedule", zs...).Err())
-	require.NoError(t, r.ZAdd(ctx, e.prefix+"retry", redis.Z{Score: 7, Member: "no job"}, redis.Z{Score: 8, Member: payload(3000)}, redis.Z{Score: 4e9, Member: payload(3001)}).Err())
+	require.NoError(t, r.ZAdd(ctx, e.prefix+"retry", redis.Z{Score: 7, Member: "no job"},
+		redis.Z{Score: 8, Member: payload(3000)}, redis.Z{Score: 4e9, Member: payload(3001)}).Err())
 	c := e.run("promote", "--dialect=sidekiq7").exits(exitDone)
 	holds(t, c.object(), map[string]any{"moved": 2501, "malformed": 1, "next_due": 4e12})
 	require.Contains(t, c.stderr.String(), "not a job in JSON")
 	require.EqualValues(t, 1251, r.LLen(ctx, e.prefix+"queue:q0").Val())
-	holds(t, e.run("promote", "--dialect=sidekiq7").exits(exitDone).object(), map[string]any{"moved": 0, "malformed": 0, "next_due": 4e12})
+	holds(t, e.run("promote", "--dialect=sidekiq7").exits(exitDone).object(),
+		map[string]any{"moved": 0, "malformed": 0, "next_due": 4e12})
 
 	watch := e.start("promote", "--dialect=sidekiq7", "--watch")
-	require.NoError(t, r.ZAdd(ctx, e.prefix+"schedule", redis.Z{Score: float64(time.Now().UnixMilli())/1000 + 0.05, Member: payload(4001)}).Err())
-	luatomictest.Eventually(t, within, "it is moved", func() bool { return r.LLen(ctx, e.prefix+"queue:q1").Val() == 1251 && watch.stdout.String() != "" })
+	require.NoError(t,
+		r.ZAdd(ctx, e.prefix+"schedule", redis.Z{Score: float64(time.Now().UnixMilli())/1000 + 0.05,
+			Member: payload(4001)}).Err())
+	luatomictest.Eventually(t, within, "it is moved", func() bool {
+		return r.LLen(ctx, e.prefix+"queue:q1").Val() == 1251 && watch.stdout.String() != ""
+	})
 	watch.signal(syscall.SIGINT)
 	holds(t, watch.exits(exitInterrupted).object(), map[string]any{"moved": 1, "malformed": 0})
 }

@@ -47,12 +47,15 @@ func TestFieldsOfStatsWatch(t *testing.T) {
 	e.push("full", queue.Job{}, queue.Job{Delay: time.Hour})
 	e.run("queue", "limit", "full", "10").exits(exitDone)
 	e.known("empty")
-	const counts = "%[1]s float64, failed_per_second %[2]T, leased float64, limit %[3]T, next_due %[3]T, now float64, " +
-		"oldest_ms %[3]T, paused bool, processed_per_second %[2]T, pushed_per_second %[2]T, queue string, ready float64, " +
+	const counts = "%[1]s float64, failed_per_second %[2]T, leased float64, limit %[3]T, next_due %[3]T, now " +
+		"float64, " +
+		"oldest_ms %[3]T, paused bool, processed_per_second %[2]T, pushed_per_second %[2]T, queue string, ready " +
+		"float64, " +
 		"scheduled float64"
 	line := func(rate, value any) string { return fmt.Sprintf(counts, "dead float64, dead_bytes", rate, value) }
 	lines := e.watched(line(1.0, nil), "stats", "full", "empty", "--watch", "100ms")
-	require.Equal(t, []string{line(nil, 1.0), line(nil, nil)}, lines[:2], "the queues come in the order of the arguments")
+	require.Equal(t, []string{line(nil, 1.0), line(nil, nil)}, lines[:2],
+		"the queues come in the order of the arguments")
 	for i, got := range lines {
 		value := []any{1.0, nil}[i%2]
 		require.Contains(t, []string{line(nil, value), line(1.0, value)}, got)

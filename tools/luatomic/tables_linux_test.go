@@ -63,7 +63,8 @@ func TestTablesOfTheCommands(t *testing.T) {
 		"held leased in "+someTime+" 0",
 		"dead dead "+someAge+" 1 smtp: 550")
 	e.looks(exitDone, "jobs show mail dead",
-		"id dead", "state dead", `at \S+, `+someAge, "failures 1", "reason smtp: 550", "header trace: 1", "body 12 bytes",
+		"id dead", "state dead", `at \S+, `+someAge, "failures 1", "reason smtp: 550", "header trace: 1",
+		"body 12 bytes",
 		`\{"to":"ann"\}`)
 	e.looks(exitDone, "locks ls",
 		"NAME HOLDER FENCE LEFT WAITING",
@@ -109,7 +110,8 @@ func TestTablesOfSidekiqAndDoctor(t *testing.T) {
 	p := e.onTerminal(200, 50, "doctor")
 	p.ends(exitFailed)
 	require.Regexp(t, `(?m)^ok    version       (Redis|Valkey) \S+ \(127\.0\.0\.1:\d+\)$`, p.picture)
-	require.Regexp(t, `(?m)^FAIL  persistence   appendonly and snapshots are off: .*\n {20}cure: CONFIG SET appendonly yes`,
+	require.Regexp(t,
+		`(?m)^FAIL  persistence   appendonly and snapshots are off: .*\n {20}cure: CONFIG SET appendonly yes`,
 		p.picture)
 	require.Regexp(t, `(?m)^ok    lock          acquired, extended and released in \S+$`, p.picture)
 	require.Regexp(t, `(?m)^luatomic: checks failed: 1; the line of each has its cure$`, p.picture)

@@ -53,8 +53,9 @@ func TestWebTerminatedInARequest(t *testing.T) {
 	conn, err := net.Dial("tcp", host)
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
-	_, err = fmt.Fprintf(conn, "POST /jobs?name=q HTTP/1.1\r\nHost: %s\r\nContent-Length: 9\r\nExpect: 100-continue\r\n"+
-		"Content-Type: application/x-www-form-urlencoded\r\n\r\n", host)
+	_, err = fmt.Fprintf(conn,
+		"POST /jobs?name=q HTTP/1.1\r\nHost: %s\r\nContent-Length: 9\r\nExpect: 100-continue\r\n"+
+			"Content-Type: application/x-www-form-urlencoded\r\n\r\n", host)
 	require.NoError(t, err)
 	line, err := bufio.NewReader(conn).ReadString('\n')
 	require.NoError(t, err)

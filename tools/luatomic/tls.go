@@ -17,7 +17,8 @@ type tlsFlags struct{ authority, cert, key string }
 // The client's key is not --key, which names calls.
 func (f *tlsFlags) add(fs *flag.FlagSet) {
 	fs.StringVar(&f.authority, "cacert", f.authority,
-		"PEM `FILE` of the authorities that may sign the server's certificate, with rediss://; the system's if left out")
+		"PEM `FILE` of the authorities that may sign the server's certificate, with rediss://; the system's if left "+
+			"out")
 	fs.StringVar(&f.cert, "cert", f.cert, "PEM `FILE` of the client's certificate, with rediss://")
 	fs.StringVar(&f.key, "cert-key", f.key, "PEM `FILE` of its private key; in the file of --cert if left out")
 }

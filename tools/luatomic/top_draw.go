@@ -137,7 +137,8 @@ func (t topTable) fit(lines int) []string {
 }
 
 // lay makes a part of the view a table. The columns come in the order in which a narrow terminal keeps them.
-func lay[T any](p *topPicture, name string, of topPart[T], none string, columns []string, cells func(T) []any) topTable {
+func lay[T any](p *topPicture, name string, of topPart[T], none string, columns []string,
+	cells func(T) []any) topTable {
 	switch {
 	case of.err != nil:
 		return topTable{name: name, head: p.paint(yellow, columns[0]+": "+show.Text(500, oneLine(of.err)))}
@@ -203,7 +204,8 @@ func (p *topPicture) nodeTable() topTable {
 	columns := []string{"NODE", "BUS", "METHODS", "RUNNING", "CALLS/S", "LEASE", "HANDLED"}
 	return lay(p, "nodes", p.view.nodes, "no node serves calls", columns, func(n topNode) []any {
 		running := fmt.Sprintf("%d of %d", n.node.Running, n.node.Concurrency)
-		return []any{n.node.Node, n.bus, strings.Join(n.node.Methods, ", "), running, orNone(n.rate), rounded(n.node.Lease),
+		return []any{n.node.Node, n.bus, strings.Join(n.node.Methods, ", "), running, orNone(n.rate),
+			rounded(n.node.Lease),
 			n.node.Handled}
 	})
 }

@@ -31,7 +31,8 @@ func TestTop(t *testing.T) {
 	node := e.serve("text.upper", "--text", "--node", "web-1", "--", "tr", "a-z", "A-Z")
 	e.run("locks", "steal", "nightly", "--ttl", "10m", "--note", "maintenance").exits(exitDone)
 	p := e.onTerminal(110, 30, "top", "--every", "100ms")
-	for _, text := range []string{"prefix " + e.prefix, "QUEUE", "mail", "held", "nightly", "maintenance", "web-1.", "text.upper"} {
+	for _, text := range []string{"prefix " + e.prefix, "QUEUE", "mail", "held", "nightly", "maintenance", "web-1.",
+		"text.upper"} {
 		p.seen(text)
 	}
 	push("{\"body\":1}\n{\"body\":2}\n{\"body\":3}")
@@ -81,7 +82,9 @@ func TestTopSuspends(t *testing.T) {
 	p.seen("no queue is in use")
 	p.types("\x1a")
 	p.stopped()
-	luatomictest.Eventually(t, within, "the modes are those of the shell", func() bool { return len(p.picture.asked()) == 0 })
+	luatomictest.Eventually(t, within, "the modes are those of the shell", func() bool {
+		return len(p.picture.asked()) == 0
+	})
 	require.Equal(t, p.before, p.mode())
 	p.signal(syscall.SIGCONT)
 	p.drew()
@@ -129,7 +132,9 @@ func TestTopOutlivesItsServer(t *testing.T) {
 	p.seen("it is asked again until it does; below is what it had ")
 	p.seen("nightly")
 	server.Restart()
-	luatomictest.Eventually(t, within, "it recovers", func() bool { return !strings.Contains(p.picture.String(), "does not answer") })
+	luatomictest.Eventually(t, within, "it recovers", func() bool {
+		return !strings.Contains(p.picture.String(), "does not answer")
+	})
 	p.seen("no lock is held")
 	steal()
 	p.seen("nightly")

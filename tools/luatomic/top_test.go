@@ -30,8 +30,10 @@ func aView(rows int) (v topView) {
 	hostile := "\x1b[2J\u202e\n漢\u0301" + strings.Repeat("字", 10_000)
 	for i := range rows {
 		name := fmt.Sprint(i, hostile)
-		v.queues.rows = append(v.queues.rows, topQueue{queueRow: queueRow{Queue: name, Tag: hostile, Dead: i, Paused: true}, oldest: "-"})
-		v.running.rows = append(v.running.rows, topJob{name, queue.Holding{ID: name, Kind: hostile, Since: v.at}, hostile})
+		v.queues.rows = append(v.queues.rows,
+			topQueue{queueRow: queueRow{Queue: name, Tag: hostile, Dead: i, Paused: true}, oldest: "-"})
+		v.running.rows = append(v.running.rows, topJob{name, queue.Holding{ID: name, Kind: hostile, Since: v.at},
+			hostile})
 		v.locks.rows = append(v.locks.rows, topLock{"lock", name, hostile, time.Minute, i})
 		v.nodes.rows = append(v.nodes.rows, topNode{name, rpc.Node{Node: name, Methods: []string{hostile}}, nil})
 	}
@@ -74,7 +76,8 @@ func TestTopInFewColumns(t *testing.T) {
 	t.Parallel()
 	p := topPicture{view: aView(1)}
 	rate, name := 1234.5, "mail-"+strings.Repeat("x", 50)+"-eu"
-	q := topQueue{queueRow: queueRow{Queue: name, Ready: 1234567, Scheduled: 12345, Leased: 123, Dead: 10000, Paused: true}, oldest: "16m45s"}
+	q := topQueue{queueRow: queueRow{Queue: name, Ready: 1234567, Scheduled: 12345, Leased: 123, Dead: 10000,
+		Paused: true}, oldest: "16m45s"}
 	q.Pushed, q.queueRates.Processed, q.queueRates.Failed = &rate, &rate, &rate
 	p.view.queues.rows = []topQueue{q}
 	row := func(columns int) []string {
@@ -83,7 +86,8 @@ func TestTopInFewColumns(t *testing.T) {
 		return strings.Fields(lines[at+1])
 	}
 	whole := row(200)
-	require.Equal(t, []string{name, "paused", "1234567", "123", "10000", "12345", "16m45s", "1234.5", "1234.5", "1234.5"}, whole)
+	require.Equal(t, []string{name, "paused", "1234567", "123", "10000", "12345", "16m45s", "1234.5", "1234.5",
+		"1234.5"}, whole)
 	short := row(80)
 	require.Equal(t, whole[1:], short[1:])
 	require.Regexp(t, `^mail-x+…x+-eu$`, short[0])
@@ -113,7 +117,8 @@ func TestTopInFewLines(t *testing.T) {
 		require.Equal(t, want.title != "", strings.Contains(picture[0], "no room"), lines)
 		var heads []string
 		for i, line := range picture {
-			if head := strings.Fields(line + " x")[0]; head == strings.ToUpper(head) && i > 0 && !strings.HasPrefix(line, "…") && line[0] >= 'A' {
+			if head := strings.Fields(line + " x")[0]; head == strings.ToUpper(head) && i > 0 &&
+				!strings.HasPrefix(line, "…") && line[0] >= 'A' {
 				heads = append(heads, head)
 				require.Regexp(t, `^[{0]`, picture[i+1], "a row follows: %d", lines)
 			}

@@ -38,7 +38,8 @@ func TestVersion(t *testing.T) {
 
 func TestVersionOfABuild(t *testing.T) {
 	t.Parallel()
-	info := &debug.BuildInfo{Main: debug.Module{Version: "v0.1.0"}, Settings: []debug.BuildSetting{{Key: "vcs", Value: "git"}, {Key: "vcs.revision", Value: "0123abc"}}}
+	info := &debug.BuildInfo{Main: debug.Module{Version: "v0.1.0"},
+		Settings: []debug.BuildSetting{{Key: "vcs", Value: "git"}, {Key: "vcs.revision", Value: "0123abc"}}}
 	out := builtFrom(info, true)
 	require.Equal(t, "v0.1.0", out.Version)
 	require.Equal(t, "0123abc", *out.Commit)

@@ -39,8 +39,10 @@ where. Ctrl-C ends it, and SIGTERM with exit code 0.`,
 		flags: func(fs *flag.FlagSet) {
 			fs.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`HOST:PORT` to listen on; port 0 is any free one")
 			fs.BoolVar(&f.write, "write", false, "allow changes: jobs, settings of queues, locks")
-			fs.StringVar(&f.remote, "remote", "", "`ROLE` of other machines: view, or operate (with --write); none if left out")
-			fs.StringVar(&f.hosts, "hosts", "", "`NAMES` by which the page is reached, with commas between them; others are refused")
+			fs.StringVar(&f.remote, "remote", "",
+				"`ROLE` of other machines: view, or operate (with --write); none if left out")
+			fs.StringVar(&f.hosts, "hosts", "",
+				"`NAMES` by which the page is reached, with commas between them; others are refused")
 		},
 		check: func(s *session) error {
 			if err := f.check(); err != nil {
@@ -91,7 +93,8 @@ func (f *webFlags) serve(s *session) error {
 	if err != nil {
 		return fmt.Errorf("cannot listen on %s: %w; name another address with --listen", f.listen, err)
 	}
-	server := &http.Server{Handler: f.handler(s, client), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second,
+	server := &http.Server{Handler: f.handler(s, client), ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:  15 * time.Second,
 		WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()

@@ -51,7 +51,8 @@ func TestWebBesideADemoThatHolds(t *testing.T) {
 	e.prefix = demo.first("prefix")["prefix"].(string)
 	reading := e.start("web", "--listen", "127.0.0.1:0")
 	base := reading.first("url")["url"].(string)
-	for page, shows := range map[string]string{"": "reports", "queue?name=mail": "newsletter", "locks": "host-a, pid 4711",
+	for page, shows := range map[string]string{"": "reports", "queue?name=mail": "newsletter",
+		"locks":                "host-a, pid 4711",
 		"locks?kind=semaphore": "partner-api", "locks?kind=rw": "catalogue", "rpc": "stock.get", "server": "eviction"} {
 		if page == "queue?name=mail" {
 			page += "&state=scheduled"
@@ -104,7 +105,10 @@ func TestWebRemoteIsForAllButThisMachine(t *testing.T) {
 		"an empty header": func(r *http.Request) { r.Header.Set("X-Forwarded-For", "") },
 		"another proxy":   func(r *http.Request) { r.Header.Set("Via", "1.1 front") },
 		"a proxy's host":  func(r *http.Request) { r.Header.Set("X-Forwarded-Host", "page.example") },
-		"another name":    func(r *http.Request) { r.Host = "evil.example"; r.Header.Set("Origin", "http://evil.example") },
+		"another name": func(r *http.Request) {
+			r.Host = "evil.example"
+			r.Header.Set("Origin", "http://evil.example")
+		},
 	} {
 		require.Equal(t, http.StatusForbidden, ask(http.MethodPost, "queue/settings.json?name=mail", change), name)
 		require.Equal(t, http.StatusOK, ask(http.MethodGet, "queue.json?name=mail", change), name)
@@ -118,7 +122,8 @@ func TestWebRemoteIsForAllButThisMachine(t *testing.T) {
 func TestWebHosts(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	base := e.start("web", "--listen", "127.0.0.1:0", "--hosts", "Page.Example, localhost ").first("url")["url"].(string)
+	base := e.start("web", "--listen", "127.0.0.1:0", "--hosts",
+		"Page.Example, localhost ").first("url")["url"].(string)
 	for host, want := range map[string]int{
 		"page.example": http.StatusOK, "PAGE.example:8080": http.StatusOK, "localhost": http.StatusOK,
 		"other.example": http.StatusForbidden,
@@ -140,7 +145,8 @@ func TestWebRefusesOtherMachinesUnlessTold(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{"--listen", "0.0.0.0:0"}, "open to other machines"}, {[]string{"--listen", ":0"}, "open to other machines"},
+		{[]string{"--listen", "0.0.0.0:0"}, "open to other machines"},
+		{[]string{"--listen", ":0"}, "open to other machines"},
 		{[]string{"--listen", "8080"}, "write HOST:PORT"}, {[]string{"--remote", "all"}, "write view or operate"},
 		{[]string{"--hosts", "page.example,"}, "has an empty name"}, {[]string{"--hosts", " "}, "has an empty name"},
 		{[]string{"--remote", "operate"}, "without --write"}, {[]string{"now"}, "takes no arguments"},

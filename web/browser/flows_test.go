@@ -17,7 +17,8 @@ import (
 func TestDeadJobIsSeenAndRequeued(t *testing.T) {
 	b := open(t, web.Options{Write: true})
 	q := b.queue("mail")
-	b.bury(q, "smtp: 421 try later", queue.Job{ID: "welcome-7", Body: []byte(`{"to":"ann"}`)}, queue.Job{ID: "welcome-8"})
+	b.bury(q, "smtp: 421 try later", queue.Job{ID: "welcome-7", Body: []byte(`{"to":"ann"}`)},
+		queue.Job{ID: "welcome-8"})
 	require.Equal(t, http.StatusOK, b.visit("/"))
 	b.follow(`a[href*="state=dead"]`)
 	require.Contains(t, b.text(), "smtp: 421 try later")
@@ -85,7 +86,8 @@ func TestReadOnlyPageRefuses(t *testing.T) {
 		require.Zero(t, eval[int](b, `document.querySelectorAll('form[method=post]').length`), path)
 	}
 	require.Contains(t, b.text(), "read-only")
-	for _, target := range []string{"/jobs?name=mail", "/queue/settings?name=mail", "/locks/release?kind=lock&name=nightly"} {
+	for _, target := range []string{"/jobs?name=mail", "/queue/settings?name=mail",
+		"/locks/release?kind=lock&name=nightly"} {
 		b.visit("/")
 		// A form made by hand, sent by the browser itself from the page's own origin.
 		response, err := chromedp.RunResponse(b.ctx, chromedp.Evaluate[chromedp.Void](
@@ -107,8 +109,10 @@ func TestScriptInDataDoesNothing(t *testing.T) {
 	b.bury(b.queue("mail"), evil, queue.Job{ID: `<script>window.hit=1</script>`, Kind: evil, Body: []byte(evil),
 		Headers: map[string]string{"h": evil}})
 	b.lock("nightly", evil)
-	for _, path := range []string{"/", "/queue?name=mail", "/queue?name=mail&text=%3Cscript%3Ewindow.hit%3D1%3C%2Fscript%3E",
-		"/job?name=mail&body=text&id=%3Cscript%3Ewindow.hit%3D1%3C%2Fscript%3E", "/locks", "/queue?name=%3Cscript%3Ewindow.hit=1%3C/script%3E"} {
+	for _, path := range []string{"/", "/queue?name=mail",
+		"/queue?name=mail&text=%3Cscript%3Ewindow.hit%3D1%3C%2Fscript%3E",
+		"/job?name=mail&body=text&id=%3Cscript%3Ewindow.hit%3D1%3C%2Fscript%3E", "/locks",
+		"/queue?name=%3Cscript%3Ewindow.hit=1%3C/script%3E"} {
 		b.visit(path)
 		require.True(t, eval[bool](b, `window.hit === undefined`), path)
 		require.Zero(t, eval[int](b, `document.querySelectorAll('img[src=x]').length`), path)

@@ -62,11 +62,13 @@ func scheme(name string) chromedp.Action[chromedp.Void] {
 }
 
 // The pages are seen in light and dark, wide and narrow. No page is wider than the window, and no text has the colour
-// of what is behind it. With LUATOMIC_SCREENSHOTS the pictures are written to that folder; docs/screens has some of them.
+// of what is behind it. With LUATOMIC_SCREENSHOTS the pictures are written to that folder; docs/screens has some of
+// them.
 func TestScreenshots(t *testing.T) {
 	b := open(t, web.Options{Write: true})
 	b.scene()
-	paths := map[string]string{"overview": "/", "queue": "/queue?name=mail", "job": "/job?name=mail&id=welcome-1040&body=text",
+	paths := map[string]string{"overview": "/", "queue": "/queue?name=mail",
+		"job":   "/job?name=mail&id=welcome-1040&body=text",
 		"locks": "/locks", "server": "/server"}
 	for _, mode := range []string{"light", "dark"} {
 		for name, path := range paths {

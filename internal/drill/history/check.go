@@ -96,8 +96,8 @@ func (v *view) report(rule Rule, of string, records []int, format string, args .
 	v.found = append(v.found, Violation{rule, of, slices.Compact(records), fmt.Sprintf(format, args...)})
 }
 
-// shaken reports whether a lease that lasted between two records may have ended early: the server's clock made a step, or
-// another server took over that did not know of it.
+// shaken reports whether a lease that lasted between two records may have ended early: the server's clock made a step,
+// or another server took over that did not know of it.
 func (v *view) shaken(from, to int) bool { return v.stepped(from, to) || v.failedOver(from, to) }
 
 // stepped reports whether the server's clock may have made a step between two records, or shortly before the first:

@@ -42,7 +42,8 @@ func TestWhatAFailoverUndoesIsNoViolation(t *testing.T) {
 		d done job:kept/1 held
 		x drained -`)
 	require.Empty(t, history.Check(all))
-	require.Equal(t, history.Losses{Failovers: 1, Pushed: 2, Lost: 1, Again: 1, Window: 9 * time.Millisecond}, history.LossesOf(all))
+	require.Equal(t, history.Losses{Failovers: 1, Pushed: 2, Lost: 1, Again: 1, Window: 9 * time.Millisecond},
+		history.LossesOf(all))
 	for i, r := range all { // without the failover each of them is one
 		if r.Kind == history.Failover {
 			all[i].Kind = history.Fault
@@ -52,11 +53,12 @@ func TestWhatAFailoverUndoesIsNoViolation(t *testing.T) {
 	for _, v := range history.Check(all) {
 		rules[v.Rule]++
 	}
-	require.Equal(t, map[history.Rule]int{history.Lost: 2, history.Returned: 1, history.Shared: 1, history.Refused: 1}, rules)
+	require.Equal(t, map[history.Rule]int{history.Lost: 2, history.Returned: 1, history.Shared: 1, history.Refused: 1},
+		rules)
 }
 
-// The old master ran a push and gave the job to a worker, then it was replaced. The new one does not know the job, so the
-// worker's ack succeeds, and the push, sent again, adds the job.
+// The old master ran a push and gave the job to a worker, then it was replaced. The new one does not know the job, so
+// the worker's ack succeeds, and the push, sent again, adds the job.
 func TestPushThatAFailoverUndoesMayRepeatAJobThatIsOver(t *testing.T) {
 	t.Parallel()
 	const undone = `

@@ -57,7 +57,8 @@ const (
 
 	Fault Kind = "fault" // Text: which
 	Step  Kind = "step"  // before and after a step of the server's clock
-	// Replicated comes in pairs of one N: before a write, and after a replica has confirmed it, with what came before it.
+	// Replicated comes in pairs of one N: before a write, and after a replica has confirmed it, with what came before
+	// it.
 	Replicated Kind = "replicated"
 	// Failover comes in pairs: before a replica is promoted, and after no process reaches the old master any longer.
 	Failover Kind = "failover"

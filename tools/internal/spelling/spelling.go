@@ -2,7 +2,8 @@
 package spelling
 
 // Nearest returns the candidate with the smallest edit distance to word, or "" when none is close. A candidate is close
-// at two edits or fewer; for a word of up to four letters at one, since with two edits it becomes almost any short word.
+// at two edits or fewer; for a word of up to four letters at one, since with two edits it becomes almost any short
+// word.
 func Nearest(word string, candidates []string) string {
 	best, at := "", 3
 	if len(word) <= 4 {

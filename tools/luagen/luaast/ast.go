@@ -34,8 +34,9 @@ type Stmt interface {
 // Var is a local variable: its declaration, and what the parser saw of its use.
 type Var struct {
 	Span
-	Name   string
-	Init   Expr  // the expression of a `local` that gives this variable its first value, nil if there is none of its own
+	Name string
+	// the expression of a `local` that gives this variable its first value, nil if there is none of its own
+	Init   Expr
 	Func   *Func // the function whose parameter it is, else nil
 	Index  int   // position among the parameters
 	Vararg bool  // the table of a function's extra arguments

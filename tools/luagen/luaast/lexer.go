@@ -66,7 +66,8 @@ func (l *lexer) peek(n int) byte {
 	return 0
 }
 
-// nul reports a NUL byte n places ahead. Lua 5.1 asks strchr whether the next byte is one of a set, and so takes a NUL for any of them.
+// nul reports a NUL byte n places ahead. Lua 5.1 asks strchr whether the next byte is one of a set, and so takes a NUL
+// for any of them.
 func (l *lexer) nul(n int) bool { return l.pos.Off+n < len(l.src) && l.src[l.pos.Off+n] == 0 }
 
 func (l *lexer) done() bool { return l.pos.Off >= len(l.src) }
@@ -201,7 +202,8 @@ func (l *lexer) word() token {
 	return token{kind: tokName, text: text}
 }
 
-var symbols = []string{"...", "..", "==", "~=", "<=", ">=", "+", "-", "*", "/", "%", "^", "#", "<", ">", "=", "(", ")", "{", "}", "[", "]", ";", ":", ",", "."}
+var symbols = []string{"...", "..", "==", "~=", "<=", ">=", "+", "-", "*", "/", "%", "^", "#", "<", ">", "=", "(", ")",
+	"{", "}", "[", "]", ";", ":", ",", "."}
 
 func (l *lexer) symbol() token {
 	if n := l.dots(); n > 1 {

@@ -32,7 +32,8 @@ func Mutants(source string) []Mutant {
 				// The condition is still there, so that it can be searched for; it counts no more.
 				op := map[string]string{"false": ") and false", "true": ") or true"}[word]
 				text := source[:e.Start.Off] + "(" + source[e.Start.Off:e.End] + op + source[e.End:]
-				all = append(all, Mutant{e.Start.Line, s.Extent().Start.Line, source[e.Start.Off:e.End], word == "true", text})
+				all = append(all, Mutant{e.Start.Line, s.Extent().Start.Line, source[e.Start.Off:e.End],
+					word == "true", text})
 			}
 		}
 		return true

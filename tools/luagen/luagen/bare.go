@@ -47,7 +47,8 @@ func parseAny(file, source string) (*Script, Diagnostics) {
 // contractTags are the tags of which every header has one.
 var contractTags = regexp.MustCompile(`(?m)^---@(contract|readonly)\b`)
 
-// hasHeader reports whether a file starts with a header, also behind a byte order mark. Other tags are also those of editors.
+// hasHeader reports whether a file starts with a header, also behind a byte order mark. Other tags are also those of
+// editors.
 func hasHeader(source string) bool {
 	return strings.HasPrefix(strings.TrimPrefix(source, byteOrderMark), "---") && contractTags.MatchString(source)
 }
@@ -79,15 +80,18 @@ func (b *body) checkBareValue(e luaast.Expr, top bool) {
 		if _, ok := errField(x); !ok && !isStatus(x) {
 			b.checkBareTable(x)
 		} else if ok && !top {
-			b.at(x, "R006", "an error inside an array", "return it alone: some clients lose their place in the connection")
+			b.at(x, "R006", "an error inside an array",
+				"return it alone: some clients lose their place in the connection")
 		}
 	case *luaast.Call:
 		if b.redisName(x.Fn) == "error_reply" && !top {
-			b.at(x, "R006", "an error inside an array", "return it alone: some clients lose their place in the connection")
+			b.at(x, "R006", "an error inside an array",
+				"return it alone: some clients lose their place in the connection")
 		}
 	case *luaast.Binary:
 		if x.Op == "/" {
-			b.at(x, "R002", "the reply can have a fraction", "Redis cuts it off: say so with math.floor(...), or return text")
+			b.at(x, "R002", "the reply can have a fraction",
+				"Redis cuts it off: say so with math.floor(...), or return text")
 		}
 	}
 }
@@ -117,7 +121,8 @@ func (b *body) checkBareTable(t *luaast.Table) {
 		switch {
 		case item.Key != nil && isNumberOrUnknown(item.Key):
 		case item.Key != nil:
-			b.at(item.Value, "R003", "a named field in the reply", "Redis drops named fields: return values in an agreed order")
+			b.at(item.Value, "R003", "a named field in the reply",
+				"Redis drops named fields: return values in an agreed order")
 			return
 		case isNil(item.Value) && i < len(t.Items)-1:
 			b.at(item.Value, "R001", "nil in the reply", "nil cuts the array short: return false")

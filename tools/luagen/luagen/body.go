@@ -33,7 +33,8 @@ func newBody(s *Script, found *Diagnostics) *body {
 	b := &body{
 		Script: s, found: found, parents: map[luaast.Node]luaast.Node{}, assigned: map[*luaast.Var][]luaast.Expr{},
 		callers: map[*luaast.Var][]*luaast.Call{}, escaped: map[*luaast.Var]bool{}, grown: map[*luaast.Var]bool{},
-		funcVar: map[*luaast.Func]*luaast.Var{}, bound: map[*luaast.Var]binding{}, loopVars: map[*luaast.Var]*luaast.NumFor{},
+		funcVar: map[*luaast.Func]*luaast.Var{}, bound: map[*luaast.Var]binding{},
+		loopVars: map[*luaast.Var]*luaast.NumFor{},
 		pairVars: map[*luaast.Var]*luaast.GenFor{}, wholes: map[string]bool{},
 		growth: map[*luaast.Var][]luaast.Node{},
 	}
@@ -46,8 +47,8 @@ func newBody(s *Script, found *Diagnostics) *body {
 	return b
 }
 
-// globalAliases finds the locals that stand for a global, as in `local KEYS = KEYS`, and makes each use of them a use of
-// the global.
+// globalAliases finds the locals that stand for a global, as in `local KEYS = KEYS`, and makes each use of them a use
+// of the global.
 func globalAliases(chunk *luaast.Chunk) map[*luaast.Var]bool {
 	aliases := map[*luaast.Var]bool{}
 	for changed := true; changed; {
@@ -64,8 +65,10 @@ func globalAliases(chunk *luaast.Chunk) map[*luaast.Var]bool {
 }
 
 // aliasable are the globals that scripts give a local name, for speed or for an editor.
-var aliasable = map[string]bool{"KEYS": true, "ARGV": true, "redis": true, otherRedis: true, "table": true, "string": true, "math": true,
-	"tonumber": true, "tostring": true, "unpack": true, "ipairs": true, "pairs": true, "type": true, "cjson": true, "cmsgpack": true}
+var aliasable = map[string]bool{"KEYS": true, "ARGV": true, "redis": true, otherRedis: true, "table": true,
+	"string": true, "math": true,
+	"tonumber": true, "tostring": true, "unpack": true, "ipairs": true, "pairs": true, "type": true, "cjson": true,
+	"cmsgpack": true}
 
 func rename(chunk *luaast.Chunk, v *luaast.Var, global string) {
 	luaast.Inspect(chunk.Body, func(n, _ luaast.Node) bool {
@@ -146,7 +149,8 @@ func (b *body) indexCall(n *luaast.Call) {
 
 func (b *body) at(n luaast.Node, rule, message, cure string) {
 	e := n.Extent()
-	*b.found = append(*b.found, Diagnostic{b.File, Pos{e.Start.Line, e.Start.Col}, max(1, e.Width()), rule, message, cure})
+	*b.found = append(*b.found, Diagnostic{b.File, Pos{e.Start.Line, e.Start.Col}, max(1, e.Width()), rule,
+		message, cure})
 }
 
 func (b *body) header(pos Pos, width int, rule, message, cure string) {
@@ -234,7 +238,8 @@ func returns(list []luaast.Stmt) []*luaast.Return {
 
 // singles are the functions of the standard library that return exactly one value.
 var singles = map[string]bool{
-	"tonumber": true, "tostring": true, "type": true, "math.floor": true, "math.ceil": true, "math.min": true, "math.max": true,
+	"tonumber": true, "tostring": true, "type": true, "math.floor": true, "math.ceil": true, "math.min": true,
+	"math.max": true,
 	"math.abs": true, "math.sqrt": true, "math.pow": true, "math.fmod": true, "math.log": true, "math.exp": true,
 	"string.format": true, "string.sub": true, "string.lower": true, "string.upper": true, "string.rep": true,
 	"string.len": true, "string.char": true, "string.reverse": true, "table.concat": true, "redis.call": true,

@@ -30,7 +30,8 @@ func TestChainsTakeNoTime(t *testing.T) {
 	fmt.Fprintf(&helpers, "g%d(KEYS[1])\n", links)
 	fmt.Fprintf(&choices, "redis.call('DEL', x%d)\nreturn x%d\n", links, links)
 	fmt.Fprintf(&commands, "redis.call(x%d, KEYS[1])\n", links)
-	const head = "--- A does it.\n---@contract all-or-nothing\n---@retry safe\n---@key k\n---@arg c string\n---@reply string\n\n"
+	const head = "--- A does it.\n---@contract all-or-nothing\n---@retry safe\n---@key k\n---@arg c " +
+		"string\n---@reply string\n\n"
 	for _, body := range []string{helpers.String(), choices.String(), commands.String()} {
 		for _, text := range []string{body, head + body} {
 			start := time.Now()

@@ -76,7 +76,8 @@ func (f flow) checkOptions(c redisCall, name string) {
 		case i == len(c.args)-1:
 			f.at(word, "C007", fmt.Sprintf("%s %s without a time", name, word.Value), "the time stands behind it")
 		case !f.canBeNumber(c.args[i+1], 1):
-			f.at(c.args[i+1], "C007", fmt.Sprintf("%s %s with something that is no time above 0", name, word.Value), "the time stands behind it")
+			f.at(c.args[i+1], "C007", fmt.Sprintf("%s %s with something that is no time above 0", name, word.Value),
+				"the time stands behind it")
 		}
 		i++
 	}

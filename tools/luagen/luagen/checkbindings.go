@@ -172,12 +172,13 @@ func (b *body) checkName(v *luaast.Var, e binding) {
 			"give the local the declared name, or fix the order in the header")
 	}
 	if ok && e.key && v.Writes > 0 {
-		b.at(v, "K004", "the key "+v.Name+" is assigned again", "use another local, so that "+v.Name+" stays "+e.String())
+		b.at(v, "K004", "the key "+v.Name+" is assigned again",
+			"use another local, so that "+v.Name+" stays "+e.String())
 	}
 }
 
-// movesEntries are the functions after which no number says which entry of a list is meant, from so many arguments on: at
-// the end of a list table.remove and table.insert move none.
+// movesEntries are the functions after which no number says which entry of a list is meant, from so many arguments on:
+// at the end of a list table.remove and table.insert move none.
 var movesEntries = map[string]int{"table.remove": 2, "table.insert": 3, "table.sort": 1}
 
 // checkUse judges one appearance of the word KEYS or ARGV.
@@ -198,7 +199,8 @@ func (b *body) checkUse(n *luaast.Name) {
 	case *luaast.Call:
 		name := builtin(parent)
 		if least := movesEntries[name]; least > 0 && len(parent.Args) >= least && parent.Args[0] == luaast.Expr(n) {
-			b.at(parent, "A002", fmt.Sprintf("%s moves the entries of %s: %s[1] is another one behind it", name, n.Name, n.Name),
+			b.at(parent, "A002", fmt.Sprintf("%s moves the entries of %s: %s[1] is another one behind it", name,
+				n.Name, n.Name),
 				fmt.Sprintf("bind each by its number: local a, b = %s[1], %s[2]", n.Name, n.Name))
 		}
 		if b.variadic(isKey) && len(parent.Args) > 0 && parent.Args[0] == luaast.Expr(n) {
@@ -294,6 +296,7 @@ func (b *body) checkBound(e binding, name string, pos Pos, firsts map[binding]*l
 			fmt.Sprintf("write local %s = %s, or remove the declaration", name, e),
 		)
 	case v.Reads == 0:
-		b.at(v, "K005", fmt.Sprintf("%s is bound and never used", v.Name), "use it, or remove it here and in the header")
+		b.at(v, "K005", fmt.Sprintf("%s is bound and never used", v.Name),
+			"use it, or remove it here and in the header")
 	}
 }

@@ -41,7 +41,8 @@ func (b *body) checkBounded(c redisCall, name string) {
 	cure := ""
 	switch {
 	case servers[name]:
-		b.at(c.args[0], "B003", name+" takes the whole database", "no script may do that: keep an index key of what you want to visit")
+		b.at(c.args[0], "B003", name+" takes the whole database",
+			"no script may do that: keep an index key of what you want to visit")
 		return
 	case name == "HGETALL" && b.bare: // a record, more often than not
 	case wholes[name] != "":
@@ -50,7 +51,8 @@ func (b *body) checkBounded(c redisCall, name string) {
 		if word(2) == "0" && word(3) == "-1" {
 			cure = "ask for a range with an end"
 		}
-	case name == "ZRANGE" || name == "ZRANGEBYSCORE" || name == "ZREVRANGEBYSCORE" || name == "ZRANGEBYLEX" || name == "ZREVRANGEBYLEX":
+	case name == "ZRANGE" || name == "ZRANGEBYSCORE" || name == "ZREVRANGEBYSCORE" || name == "ZRANGEBYLEX" ||
+		name == "ZREVRANGEBYLEX":
 		if !has("LIMIT") && !(len(c.args) > 3 && b.text(c.args[2]) == b.text(c.args[3])) {
 			cure = "add 'LIMIT', 0, max"
 		}
@@ -60,7 +62,8 @@ func (b *body) checkBounded(c redisCall, name string) {
 		}
 	}
 	if cure != "" && !b.isMulti(c.args[len(c.args)-1]) {
-		b.at(c.node, "B002", name+" without a bound", cure+"; if the key is small by design, say so: ---@allow B002 reason")
+		b.at(c.node, "B002", name+" without a bound",
+			cure+"; if the key is small by design, say so: ---@allow B002 reason")
 	}
 }
 

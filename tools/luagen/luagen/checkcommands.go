@@ -42,7 +42,8 @@ func (b *body) checkHanded() {
 				"write redis.call where it is called",
 			)
 		case isGlobal(e, "_G") && !namesOther(index, e):
-			b.at(e, "C003", "_G has redis, and what is called through it cannot be checked", "write redis.call where it is called")
+			b.at(e, "C003", "_G has redis, and what is called through it cannot be checked",
+				"write redis.call where it is called")
 		case b.isRunner(e) && !b.runs(e, parent):
 			b.at(
 				e,
@@ -85,8 +86,8 @@ func (b *body) runs(e luaast.Expr, parent luaast.Node) bool {
 	return false
 }
 
-// callEnvs lists the calls of the function around, when the command is one of its parameters: command and key then belong
-// together call by call.
+// callEnvs lists the calls of the function around, when the command is one of its parameters: command and key then
+// belong together call by call.
 func (b *body) callEnvs(command luaast.Expr) []map[*luaast.Var]luaast.Expr {
 	v := localVar(command)
 	if v == nil || v.Func == nil || v.Writes > 0 {
@@ -146,7 +147,8 @@ func (b *body) checkCommand(c redisCall, name string, args map[*luaast.Var]luaas
 		return // a module's: only the server knows
 	}
 	if !ok {
-		cure := "the table holds the core commands of Redis 7.0 to 8.0 and Valkey 8 and 9; for another write ---@allow C001 reason"
+		cure := "the table holds the core commands of Redis 7.0 to 8.0 and Valkey 8 and 9; for another write " +
+			"---@allow C001 reason"
 		if near := nearestCommand(name); near != "" {
 			cure = "did you mean " + near + "?"
 		}
@@ -261,8 +263,10 @@ func (t tracer) firstOf(call *luaast.Call) luaast.Expr {
 	return nil
 }
 
-// isSurelyNoKey are the origins that need no look at the header: where there is none, the rest is unknown and not reported.
-var isSurelyNoKey = map[string]bool{"a concatenation": true, "a literal": true, "an argument": true, "reply data": true, "a formatted text": true}
+// isSurelyNoKey are the origins that need no look at the header: where there is none, the rest is unknown and not
+// reported.
+var isSurelyNoKey = map[string]bool{"a concatenation": true, "a literal": true, "an argument": true, "reply data": true,
+	"a formatted text": true}
 
 func (b *body) reportKey(arg luaast.Expr, o origin) {
 	message := "the key is not one of KEYS but " + o.bad
@@ -283,7 +287,8 @@ func (b *body) checkFamily(arg luaast.Expr, name string, cmd command, spec keySp
 			b.at(
 				arg,
 				"K007",
-				fmt.Sprintf("%s works on %s, and %s is declared as %s", name, strings.Join(cmd.types, " or "), k.Name, k.Type),
+				fmt.Sprintf("%s works on %s, and %s is declared as %s", name, strings.Join(cmd.types, " or "),
+					k.Name, k.Type),
 				"fix the type in the header, or the key here",
 			)
 			return
@@ -299,7 +304,8 @@ func (b *body) checkUnpacks(c redisCall) {
 			continue
 		}
 		if i < len(c.args)-1 {
-			b.at(arg, "C004", "unpack gives only its first value here", "put it last, or build one table of all arguments")
+			b.at(arg, "C004", "unpack gives only its first value here",
+				"put it last, or build one table of all arguments")
 			continue
 		}
 		if len(call.Args) < 3 && !isGlobal(call.Args[0], "ARGV") && !isGlobal(call.Args[0], "KEYS") &&
@@ -308,7 +314,8 @@ func (b *body) checkUnpacks(c redisCall) {
 				arg,
 				"B001",
 				"unpack without a bound",
-				fmt.Sprintf("unpack in parts of at most %d: unpack(list, i, math.min(i + %d, #list))", unpackLimit, unpackLimit-1),
+				fmt.Sprintf("unpack in parts of at most %d: unpack(list, i, math.min(i + %d, #list))", unpackLimit,
+					unpackLimit-1),
 			)
 		}
 	}

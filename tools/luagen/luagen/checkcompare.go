@@ -55,12 +55,14 @@ func (b *body) checkOperand(n *luaast.Binary, side, other luaast.Expr) {
 		}
 	case *luaast.Str:
 		if c := b.commandOf(side); equality && x.Value == "OK" && c != "" {
-			b.at(n, "C006", fmt.Sprintf("the reply of %s is a table, not text", c), "write reply.ok == 'OK', or test nothing: redis.call raises errors itself")
+			b.at(n, "C006", fmt.Sprintf("the reply of %s is a table, not text", c),
+				"write reply.ok == 'OK', or test nothing: redis.call raises errors itself")
 		}
 	}
 }
 
-// testedForFalse reports whether the condition around a comparison asks for false, too, as in `v ~= nil and v ~= false`.
+// testedForFalse reports whether the condition around a comparison asks for false, too, as in `v ~= nil and v ~=
+// false`.
 func (b *body) testedForFalse(n *luaast.Binary, side luaast.Expr) bool {
 	v := localVar(side)
 	if v == nil {

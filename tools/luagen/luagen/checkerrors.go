@@ -64,7 +64,8 @@ func (b *body) checkDropped(n *luaast.Call, parent luaast.Node) {
 	}
 }
 
-// checkRaise reports error('CODE text'): raised errors come back with a script position added, like faults of the script itself.
+// checkRaise reports error('CODE text'): raised errors come back with a script position added, like faults of the
+// script itself.
 func (b *body) checkRaise(n *luaast.Call) {
 	if !isRaise(n) || len(n.Args) == 0 {
 		return
@@ -174,7 +175,8 @@ func (b *body) checkPcalls() {
 			c.node,
 			"W002",
 			"the result of pcall is not checked",
-			"test type(result) == 'table' and result.err (with redis.pcall) or the first value (with pcall), or use redis.call",
+			"test type(result) == 'table' and result.err (with redis.pcall) or the first value (with pcall), or use "+
+				"redis.call",
 		)
 	}
 }

@@ -10,9 +10,11 @@ import (
 
 // knownGlobals are the names every supported server has.
 var knownGlobals = map[string]bool{
-	"KEYS": true, "ARGV": true, "redis": true, "assert": true, "error": true, "getmetatable": true, "ipairs": true, "math": true,
+	"KEYS": true, "ARGV": true, "redis": true, "assert": true, "error": true, "getmetatable": true, "ipairs": true,
+	"math": true,
 	"next": true, "pairs": true, "pcall": true, "rawequal": true, "rawget": true, "rawset": true, "select": true,
-	"setmetatable": true, "string": true, "table": true, "tonumber": true, "tostring": true, "type": true, "unpack": true, "xpcall": true,
+	"setmetatable": true, "string": true, "table": true, "tonumber": true, "tostring": true, "type": true,
+	"unpack": true, "xpcall": true,
 	"collectgarbage": true, "coroutine": true, "gcinfo": true, "_G": true, "_VERSION": true,
 }
 
@@ -154,7 +156,8 @@ func (b *body) checkLibrary(i *luaast.Index) {
 		b.at(i, "N001", name+" without a seed gives the same sequence in every server process",
 			"pass randomness as an argument, or seed it with one: math.randomseed(tonumber(ARGV[1]))")
 	case name == "redis.setresp":
-		b.at(i, "R005", "redis.setresp changes the types of replies", "remove it: luatomic decodes RESP2 and RESP3 alike")
+		b.at(i, "R005", "redis.setresp changes the types of replies",
+			"remove it: luatomic decodes RESP2 and RESP3 alike")
 	case len(b.without(name)) > 0:
 		b.at(i, "P001", name+" is not on "+strings.Join(b.without(name), ", "), "do without it there")
 	case isGlobal(i.Obj, "redis"):
@@ -170,7 +173,8 @@ func (b *body) uses(name string) bool {
 	return slices.ContainsFunc(b.Uses, func(u Clause) bool { return u.Word == name })
 }
 
-// checkRoundTrips reports a stored value that goes through cjson and back: empty arrays and large integers do not survive it.
+// checkRoundTrips reports a stored value that goes through cjson and back: empty arrays and large integers do not
+// survive it.
 func (b *body) checkRoundTrips() {
 	if b.bare {
 		return // what the value holds cannot be told

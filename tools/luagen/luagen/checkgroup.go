@@ -68,8 +68,8 @@ func (b *body) placeOfEntry(index luaast.Expr, isKey bool) (loop *luaast.NumFor,
 	return loop, int(start.Value) + offset - b.fixed(isKey) - 1, true
 }
 
-// checkStep compares a loop over the entries with the header: each turn has a group of its own, whatever the loop counts
-// from.
+// checkStep compares a loop over the entries with the header: each turn has a group of its own, whatever the loop
+// counts from.
 func (b *body) checkStep(loop *luaast.NumFor, place int, i *luaast.Index, isKey bool) bool {
 	step := 1
 	if loop.Step != nil {
@@ -86,7 +86,8 @@ func (b *body) checkStep(loop *luaast.NumFor, place int, i *luaast.Index, isKey 
 	name, start, want := i.Obj.(*luaast.Name).Name, loop.Start.(*luaast.Number).Value, b.fixed(isKey)+1
 	if step == stride && start == float64(want) {
 		b.at(i, "A002", fmt.Sprintf("offset %d is outside the group of %d", place, stride),
-			fmt.Sprintf("an element stands at %s[%s] to %s[%s + %d]", name, loop.Var.Name, name, loop.Var.Name, stride-1))
+			fmt.Sprintf("an element stands at %s[%s] to %s[%s + %d]", name, loop.Var.Name, name,
+				loop.Var.Name, stride-1))
 		return false
 	}
 	cure := fmt.Sprintf("for %s = %d, #%s, %d do", loop.Var.Name, want, name, stride)
@@ -116,7 +117,8 @@ func (b *body) checkFieldName(i *luaast.Index, group string, names []string, off
 			if slices.Contains(names, local.Vars[k].Name) {
 				rule = "K008" // one would be taken for the other
 			}
-			b.at(local.Vars[k], rule, fmt.Sprintf("this field of %s is declared as %s, not %s", group, want, local.Vars[k].Name),
+			b.at(local.Vars[k], rule, fmt.Sprintf("this field of %s is declared as %s, not %s", group, want,
+				local.Vars[k].Name),
 				"give the local the declared name, or fix the order in the header")
 		}
 	}
@@ -138,7 +140,8 @@ func (b *body) checkIpairs(c *luaast.Call, isKey bool) {
 	}
 }
 
-// unpackLimit is the most values one unpack may give: thousands of values on the Lua stack slow the server down, 8000 raise an error.
+// unpackLimit is the most values one unpack may give: thousands of values on the Lua stack slow the server down, 8000
+// raise an error.
 const unpackLimit = 1000
 
 func (b *body) checkUnpackArgs(c *luaast.Call, isKey bool) {
@@ -171,7 +174,8 @@ func (b *body) checkUnpackArgs(c *luaast.Call, isKey bool) {
 			c,
 			"B001",
 			fmt.Sprintf("unpack(%s) without a bound", name),
-			fmt.Sprintf("declare a max that gives at most %d values, or unpack in parts: unpack(%s, i, j)", unpackLimit, name),
+			fmt.Sprintf("declare a max that gives at most %d values, or unpack in parts: unpack(%s, i, j)",
+				unpackLimit, name),
 		)
 	}
 }

@@ -12,7 +12,8 @@ import (
 var members = map[string][]string{
 	"string": strings.Fields("byte char dump find format gfind gmatch gsub len lower match rep reverse sub upper"),
 	"table":  strings.Fields("concat foreach foreachi getn insert maxn remove setn sort"),
-	"math": strings.Fields("abs acos asin atan atan2 ceil cos cosh deg exp floor fmod frexp ldexp log log10 max min mod " +
+	"math": strings.Fields("abs acos asin atan atan2 ceil cos cosh deg exp floor fmod frexp ldexp log log10 max min " +
+		"mod " +
 		"modf pow rad random randomseed sin sinh sqrt tan tanh"),
 	"bit":       strings.Fields("arshift band bnot bor bswap bxor lshift rol ror rshift tobit tohex"),
 	"struct":    strings.Fields("pack size unpack"),

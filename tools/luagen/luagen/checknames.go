@@ -10,7 +10,8 @@ func checkNames(scripts []*Script) Diagnostics {
 		e := emitter{Script: s, target: target{beside: true}}
 		claim := func(name string, pos Pos, what string) {
 			if owner, taken := owners[name]; taken {
-				diags = append(diags, Diagnostic{s.File, pos, 1, "H010", fmt.Sprintf("%s makes the Go name %s, which %s makes too", what, name, owner),
+				diags = append(diags, Diagnostic{s.File, pos, 1, "H010",
+					fmt.Sprintf("%s makes the Go name %s, which %s makes too", what, name, owner),
 					"rename one of them; ---@script Name sets the Go name of a script"})
 				return
 			}
@@ -34,7 +35,8 @@ type claimFunc func(name string, pos Pos, what string)
 // claim names every package-level identifier of the script's file, unexported ones too.
 func (e *emitter) claim(claim claimFunc) {
 	top, name := Pos{1, 1}, e.GoName
-	for _, id := range []string{name, name + "In", name + "SHA", name + "Script", name + "Params", "decode" + name, lowerFirst(name) + "Source"} {
+	for _, id := range []string{name, name + "In", name + "SHA", name + "Script", name + "Params", "decode" + name,
+		lowerFirst(name) + "Source"} {
 		claim(id, top, "the script")
 	}
 	if e.Guard != "" {

@@ -15,7 +15,8 @@ func (b *body) checkReply() {
 		f.checkReplyOf(r)
 	}
 	if b.Reply != nil && b.Reply.Kind != Any && !b.alwaysReturns(b.Body.Body) {
-		const message, cure = "a way through the script ends without return", "the header declares a reply: end every way with return"
+		const message, cure = "a way through the script ends without return",
+			"the header declares a reply: end every way with return"
 		if n := len(b.Body.Body); n > 0 {
 			b.at(b.Body.Body[n-1], "R007", message, cure)
 		} else {
@@ -140,7 +141,8 @@ func (v replyCheck) value(e luaast.Expr, t *Type, p place) {
 	v.leaf(e, t, p)
 }
 
-// choice checks what `and` and `or` can give: their right side, and the left side of `or` where it is no plain falsehood.
+// choice checks what `and` and `or` can give: their right side, and the left side of `or` where it is no plain
+// falsehood.
 func (v replyCheck) choice(x *luaast.Binary, t *Type, p place) {
 	v.value(x.R, t, p)
 	if x.Op == "and" {
@@ -242,7 +244,8 @@ func (v replyCheck) shapeless(e luaast.Expr, t *Type, p place, what string) {
 func (v replyCheck) leaf(e luaast.Expr, t *Type, p place) {
 	if v.isError(e) {
 		if !p.top {
-			v.at(e, "R006", "an error inside an array", "return it alone: some clients lose their place in the connection")
+			v.at(e, "R006", "an error inside an array",
+				"return it alone: some clients lose their place in the connection")
 		}
 		return
 	}
@@ -324,7 +327,8 @@ func (v replyCheck) tuple(table *luaast.Table, t Type) {
 		return
 	}
 	if n != len(t.Fields) {
-		v.at(table, "R003", fmt.Sprintf("%d values returned, %d declared", n, len(t.Fields)), "return "+fieldList(t.Fields))
+		v.at(table, "R003", fmt.Sprintf("%d values returned, %d declared", n, len(t.Fields)),
+			"return "+fieldList(t.Fields))
 		return
 	}
 	v.fields(table, t.Fields)

@@ -6,8 +6,8 @@ import (
 	"github.com/luatomic/luatomic/tools/luagen/luaast"
 )
 
-// unsetAt is the if without an else that alone gives the local a value, nil where there is none or where the way to the use
-// shows more: another statement that can leave, a condition around the use, a test of the local.
+// unsetAt is the if without an else that alone gives the local a value, nil where there is none or where the way to the
+// use shows more: another statement that can leave, a condition around the use, a test of the local.
 func (b *body) unsetAt(v *luaast.Var, use luaast.Node) *luaast.If {
 	decl := b.declares(v)
 	if decl == nil {

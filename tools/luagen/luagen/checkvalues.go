@@ -95,7 +95,8 @@ func (b *body) callForm(c *luaast.Call) form {
 		return reply
 	}
 	switch name := builtin(c); {
-	case name == "tostring" || name == "type" || name == "table.concat" || strings.HasPrefix(name, "string.") && singles[name] && name != "string.len":
+	case name == "tostring" || name == "type" || name == "table.concat" ||
+		strings.HasPrefix(name, "string.") && singles[name] && name != "string.len":
 		return text
 	case name == "tonumber" || name == "math.floor" || name == "math.ceil" || name == "string.len":
 		return number
@@ -121,7 +122,8 @@ func (v replyCheck) plain(e luaast.Expr, t Type, p place) {
 		v.at(e, "R003", "a function in the reply", "call it")
 	case truth:
 		if t.Kind != Bool {
-			v.at(e, "R003", fmt.Sprintf("a truth value for %s, declared as %s", p, typeName(t)), "declare bool, or write condition and 1 or 0")
+			v.at(e, "R003", fmt.Sprintf("a truth value for %s, declared as %s", p, typeName(t)),
+				"declare bool, or write condition and 1 or 0")
 		}
 	case fraction, number:
 		v.numeric(e, f, t, p)
@@ -147,7 +149,8 @@ func (v replyCheck) notArray(e luaast.Expr, f form, t Type, p place) {
 	case f == unknown:
 	case f == reply && (t.Kind == Array || v.fixedReply(e.(*luaast.Call)) == len(t.Fields)):
 	case f == reply:
-		v.at(e, "R003", "the reply of a command as the declared tuple", "put its parts into a table: return "+fieldList(t.Fields))
+		v.at(e, "R003", "the reply of a command as the declared tuple",
+			"put its parts into a table: return "+fieldList(t.Fields))
 	default:
 		v.shapeless(e, &t, p, "a single value")
 	}
@@ -175,7 +178,8 @@ func (v replyCheck) numeric(e luaast.Expr, f form, t Type, p place) {
 	n, isLiteral := e.(*luaast.Number)
 	switch t.Kind {
 	case String, Bytes:
-		v.at(e, "R003", fmt.Sprintf("a number for %s, declared as %s", p, typeName(t)), "return text: string.format('%.0f', n)")
+		v.at(e, "R003", fmt.Sprintf("a number for %s, declared as %s", p, typeName(t)),
+			"return text: string.format('%.0f', n)")
 	case Float:
 		v.at(e, "R003", fmt.Sprintf("a number for %s, declared as float", p),
 			"Redis cuts numbers to whole ones: return text, string.format('%.17g', n)")
@@ -185,7 +189,8 @@ func (v replyCheck) numeric(e luaast.Expr, f form, t Type, p place) {
 		case isLiteral && n.Value != 0 && n.Value != 1:
 			v.at(e, "R003", p.String()+" is a bool", "return 1 or 0")
 		case kind != anyReply && !v.flow.isYesNo(c):
-			v.at(e, "R003", fmt.Sprintf("the reply of %s can be another number than 1 and 0, and %s is declared as bool", name, p),
+			v.at(e, "R003",
+				fmt.Sprintf("the reply of %s can be another number than 1 and 0, and %s is declared as bool", name, p),
 				"compare it: ... > 0 and 1 or 0")
 		}
 	default:
@@ -206,7 +211,8 @@ func (v replyCheck) enumValue(e luaast.Expr, n int64, t Type, p place) {
 			return
 		}
 	}
-	v.at(e, "R003", fmt.Sprintf("%d is no value of the enum of %s", n, p), "add it to the enum, or return one of its numbers")
+	v.at(e, "R003", fmt.Sprintf("%d is no value of the enum of %s", n, p),
+		"add it to the enum, or return one of its numbers")
 }
 
 func (v replyCheck) textual(e luaast.Expr, t Type, p place) {
@@ -230,7 +236,8 @@ func (v replyCheck) textual(e luaast.Expr, t Type, p place) {
 		_, err = strconv.ParseUint(s.Value, 10, 64)
 	}
 	if err != nil {
-		v.at(e, "R003", fmt.Sprintf("text for %s, declared as %s", p, typeName(t)), "return a number or its decimal text")
+		v.at(e, "R003", fmt.Sprintf("text for %s, declared as %s", p, typeName(t)),
+			"return a number or its decimal text")
 		return
 	}
 	v.enumValue(e, n, t, p)

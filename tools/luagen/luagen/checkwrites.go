@@ -41,7 +41,8 @@ func (w written) without(idle []*luaast.Call) written {
 }
 
 func (b *body) flow() flow {
-	f := flow{body: b, writes: map[*luaast.Func]bool{}, seen: map[*luaast.Func]bool{}, byNode: map[*luaast.Call]redisCall{}}
+	f := flow{body: b, writes: map[*luaast.Func]bool{}, seen: map[*luaast.Func]bool{},
+		byNode: map[*luaast.Call]redisCall{}}
 	for _, rc := range b.commands {
 		f.byNode[rc.node] = rc
 	}

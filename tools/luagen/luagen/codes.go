@@ -7,9 +7,12 @@ import (
 
 // reservedCodes are first words that Redis or its clients act on: go-redis sends a script again on some of them.
 var reservedCodes = []string{
-	"ASK", "BUSY", "BUSYGROUP", "BUSYKEY", "CLUSTERDOWN", "CROSSSLOT", "ERR", "EXECABORT", "INPROG", "IOERR", "LOADING", "MASTERDOWN",
-	"MISCONF", "MOVED", "NOAUTH", "NOGOODSLAVE", "NOGROUP", "NOMASTERLINK", "NOPERM", "NOPROTO", "NOQUORUM", "NOREPLICAS",
-	"NOSCRIPT", "NOTBUSY", "OOM", "READONLY", "REDIRECT", "TRYAGAIN", "UNBLOCKED", "UNKILLABLE", "WRONGPASS", "WRONGTYPE",
+	"ASK", "BUSY", "BUSYGROUP", "BUSYKEY", "CLUSTERDOWN", "CROSSSLOT", "ERR", "EXECABORT", "INPROG", "IOERR", "LOADING",
+	"MASTERDOWN",
+	"MISCONF", "MOVED", "NOAUTH", "NOGOODSLAVE", "NOGROUP", "NOMASTERLINK", "NOPERM", "NOPROTO", "NOQUORUM",
+	"NOREPLICAS",
+	"NOSCRIPT", "NOTBUSY", "OOM", "READONLY", "REDIRECT", "TRYAGAIN", "UNBLOCKED", "UNKILLABLE", "WRONGPASS",
+	"WRONGTYPE",
 }
 
 func (h *headerParser) checkCodes() {
@@ -17,7 +20,8 @@ func (h *headerParser) checkCodes() {
 	for _, c := range h.Errors {
 		switch {
 		case !isCode(c.Name):
-			h.fail(c.Pos, len(c.Name), "H003", "an error code is upper case", "use letters, digits and _, as in NOT_HELD")
+			h.fail(c.Pos, len(c.Name), "H003", "an error code is upper case",
+				"use letters, digits and _, as in NOT_HELD")
 		case slices.Contains(reservedCodes, c.Name):
 			h.fail(
 				c.Pos,

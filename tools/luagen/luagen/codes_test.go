@@ -27,8 +27,11 @@ func TestWordsThatTheRuntimeRepeatsAreReserved(t *testing.T) {
 		ast.Inspect(f, func(n ast.Node) bool {
 			if text, ok := n.(*ast.BasicLit); ok {
 				word, _ := strconv.Unquote(text.Value)
-				_, found := luagen.Parse("a.lua", "--- A.\n---@contract all-or-nothing\n---@error "+word+"  no\n\nreturn 1\n")
-				require.True(t, slices.ContainsFunc(found, func(d luagen.Diagnostic) bool { return d.Rule == "E002" }), word)
+				_, found := luagen.Parse("a.lua",
+					"--- A.\n---@contract all-or-nothing\n---@error "+word+"  no\n\nreturn 1\n")
+				require.True(t, slices.ContainsFunc(found, func(d luagen.Diagnostic) bool {
+					return d.Rule == "E002"
+				}), word)
 				words++
 			}
 			return true

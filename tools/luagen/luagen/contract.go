@@ -8,9 +8,9 @@ import (
 	"github.com/luatomic/luatomic/tools/luagen/luaast"
 )
 
-// checkContract follows every path and reports a command that can fail where @contract says that it cannot: after a write, and
-// for dup-only after a removal, where the command adds. What a script has read or written of a key before has its type; the
-// first command on a key of another type raises an error.
+// checkContract follows every path and reports a command that can fail where @contract says that it cannot: after a
+// write, and for dup-only after a removal, where the command adds. What a script has read or written of a key before
+// has its type; the first command on a key of another type raises an error.
 func (b *body) checkContract() {
 	if b.Contract.Word == "" || b.ReadOnly {
 		return
@@ -148,8 +148,8 @@ func (c *contract) branches(s *luaast.If, p state, env argEnv) state {
 	return out
 }
 
-// loop walks the body twice: the second turn comes after the writes of the first, and meets other keys of a list. A row of a
-// script for many is sent again by itself when another one fails.
+// loop walks the body twice: the second turn comes after the writes of the first, and meets other keys of a list. A row
+// of a script for many is sent again by itself when another one fails.
 func (c *contract) loop(body []luaast.Stmt, before state, env argEnv) state {
 	once := c.list(body, before, env)
 	if !once.ended() && c.Merge == 0 && !c.endsLoop(body) {
@@ -295,7 +295,8 @@ func (c *contract) report(rc redisCall, name string, key luaast.Expr, wrote *lua
 	c.at(
 		rc.node,
 		"W001",
-		fmt.Sprintf("%s fails where %s has another type, after the write of line %d, %s", name, c.short(key), line, c.way(rc.node)),
+		fmt.Sprintf("%s fails where %s has another type, after the write of line %d, %s", name, c.short(key), line,
+			c.way(rc.node)),
 		fmt.Sprintf("@contract %s: read %s before the first write, or write it first", c.Contract.Word, c.short(key)),
 	)
 }
@@ -309,12 +310,16 @@ var (
 	}
 	// adds and removes are what dup-only is about: an item is added before it is removed elsewhere.
 	adds = map[string]bool{
-		"LPUSH": true, "RPUSH": true, "LPUSHX": true, "RPUSHX": true, "LINSERT": true, "SADD": true, "ZADD": true, "HSET": true,
-		"HSETNX": true, "HMSET": true, "XADD": true, "GEOADD": true, "APPEND": true, "LMOVE": true, "RPOPLPUSH": true, "SMOVE": true,
+		"LPUSH": true, "RPUSH": true, "LPUSHX": true, "RPUSHX": true, "LINSERT": true, "SADD": true, "ZADD": true,
+		"HSET":   true,
+		"HSETNX": true, "HMSET": true, "XADD": true, "GEOADD": true, "APPEND": true, "LMOVE": true, "RPOPLPUSH": true,
+		"SMOVE": true,
 	}
 	removes = map[string]bool{
-		"DEL": true, "UNLINK": true, "LPOP": true, "RPOP": true, "LREM": true, "LTRIM": true, "SREM": true, "SPOP": true, "ZREM": true,
-		"ZPOPMIN": true, "ZPOPMAX": true, "HDEL": true, "XDEL": true, "GETDEL": true, "LMPOP": true, "ZMPOP": true, "XTRIM": true,
+		"DEL": true, "UNLINK": true, "LPOP": true, "RPOP": true, "LREM": true, "LTRIM": true, "SREM": true,
+		"SPOP": true, "ZREM": true,
+		"ZPOPMIN": true, "ZPOPMAX": true, "HDEL": true, "XDEL": true, "GETDEL": true, "LMPOP": true, "ZMPOP": true,
+		"XTRIM":            true,
 		"ZREMRANGEBYSCORE": true, "ZREMRANGEBYRANK": true, "ZREMRANGEBYLEX": true,
 	}
 )

@@ -39,7 +39,8 @@ func TestDiff(t *testing.T) {
 func TestDiffOfNewAndStaleFiles(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f.go")
-	require.Equal(t, "--- /dev/null\n+++ "+path+"\n@@ -0,0 +1,1 @@\n+a\n", luagen.Diff(luagen.File{Path: path, Text: []byte("a\n")}))
+	require.Equal(t, "--- /dev/null\n+++ "+path+"\n@@ -0,0 +1,1 @@\n+a\n",
+		luagen.Diff(luagen.File{Path: path, Text: []byte("a\n")}))
 	write(t, path, "a\n")
 	require.Equal(t, "--- "+path+"\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-a\n", luagen.Diff(luagen.File{Path: path}))
 }

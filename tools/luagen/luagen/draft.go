@@ -208,7 +208,9 @@ func (b *body) keyTypes() map[*Key][]string {
 			}
 			for _, k := range b.keysOf(c, cmd) {
 				if have, ok := types[k]; ok {
-					types[k] = slices.DeleteFunc(slices.Clone(have), func(t string) bool { return !slices.Contains(cmd.types, t) })
+					types[k] = slices.DeleteFunc(slices.Clone(have), func(t string) bool {
+						return !slices.Contains(cmd.types, t)
+					})
 				} else {
 					types[k] = cmd.types
 				}

@@ -9,8 +9,9 @@ import (
 
 // lists are commands that reply with a list of texts; with scores or options it still is flat.
 var lists = map[string]bool{
-	"LRANGE": true, "ZRANGE": true, "ZREVRANGE": true, "ZRANGEBYSCORE": true, "ZREVRANGEBYSCORE": true, "SMEMBERS": true,
-	"HKEYS": true, "HVALS": true, "HGETALL": true,
+	"LRANGE": true, "ZRANGE": true, "ZREVRANGE": true, "ZRANGEBYSCORE": true, "ZREVRANGEBYSCORE": true,
+	"SMEMBERS": true,
+	"HKEYS":    true, "HVALS": true, "HGETALL": true,
 }
 
 // replyType guesses the type of the reply from the returns of the main chunk; "" where nothing is returned.

@@ -56,12 +56,17 @@ function redis.log(level, ...) end
 
 // editorReplies are what commands return to Lua; a missing value is false.
 var editorReplies = map[string]string{
-	"string|false": "GET GETDEL GETEX GETSET HGET LINDEX LPOP RPOP LMOVE RPOPLPUSH SPOP SRANDMEMBER RANDOMKEY ZSCORE ZINCRBY " +
+	"string|false": "GET GETDEL GETEX GETSET HGET LINDEX LPOP RPOP LMOVE RPOPLPUSH SPOP SRANDMEMBER RANDOMKEY ZSCORE " +
+		"ZINCRBY " +
 		"HINCRBYFLOAT INCRBYFLOAT DUMP HRANDFIELD ZRANDMEMBER",
-	"integer": "APPEND BITCOUNT BITPOS COPY DBSIZE DECR DECRBY DEL EXISTS EXPIRE EXPIREAT EXPIRETIME HDEL HEXISTS HINCRBY HLEN " +
-		"HSET HSETNX HSTRLEN INCR INCRBY LINSERT LLEN LPUSH LPUSHX LREM MOVE MSETNX PERSIST PEXPIRE PEXPIREAT PEXPIRETIME " +
-		"PFADD PFCOUNT PTTL PUBLISH RENAMENX RPUSH RPUSHX SADD SCARD SDIFFSTORE SETBIT GETBIT SETNX SETRANGE SINTERCARD " +
-		"SINTERSTORE SISMEMBER SMOVE SREM STRLEN SUNIONSTORE TOUCH TTL UNLINK XACK XDEL XLEN XTRIM ZCARD ZCOUNT ZINTERCARD " +
+	"integer": "APPEND BITCOUNT BITPOS COPY DBSIZE DECR DECRBY DEL EXISTS EXPIRE EXPIREAT EXPIRETIME HDEL HEXISTS " +
+		"HINCRBY HLEN " +
+		"HSET HSETNX HSTRLEN INCR INCRBY LINSERT LLEN LPUSH LPUSHX LREM MOVE MSETNX PERSIST PEXPIRE PEXPIREAT " +
+		"PEXPIRETIME " +
+		"PFADD PFCOUNT PTTL PUBLISH RENAMENX RPUSH RPUSHX SADD SCARD SDIFFSTORE SETBIT GETBIT SETNX SETRANGE " +
+		"SINTERCARD " +
+		"SINTERSTORE SISMEMBER SMOVE SREM STRLEN SUNIONSTORE TOUCH TTL UNLINK XACK XDEL XLEN XTRIM ZCARD ZCOUNT " +
+		"ZINTERCARD " +
 		"ZLEXCOUNT ZREM ZREMRANGEBYLEX ZREMRANGEBYRANK ZREMRANGEBYSCORE ZDIFFSTORE ZINTERSTORE ZUNIONSTORE ZRANGESTORE",
 	"integer|false": "ZRANK ZREVRANK",
 	"string[]": "HGETALL HKEYS HVALS KEYS LRANGE SDIFF SINTER SMEMBERS SUNION TIME ZDIFF ZINTER ZRANGE ZRANGEBYLEX " +
@@ -90,10 +95,13 @@ func EditorFile() string {
 		}
 		for _, name := range slices.Sorted(maps.Keys(commands)) {
 			if c := commands[name]; !strings.Contains(name, "|") && c.noscript != onAll {
-				fmt.Fprintf(&b, "---@overload fun(command: '%s'%s): %s\n", name, parameters(c), resultOf(types[name], fn))
+				fmt.Fprintf(&b, "---@overload fun(command: '%s'%s): %s\n", name, parameters(c),
+					resultOf(types[name], fn))
 			}
 		}
-		fmt.Fprintf(&b, "---@param command string\n---@param ... redis.arg\n---@return redis.reply\nfunction redis.%s(command, ...) end\n", fn)
+		fmt.Fprintf(&b,
+			"---@param command string\n---@param ... redis.arg\n---@return redis.reply\nfunction redis.%s(command, "+
+				"...) end\n", fn)
 	}
 	return b.String()
 }

@@ -107,7 +107,8 @@ func eachType(t Type, visit func(Type)) {
 	}
 }
 
-// alias is printed before the import path when the package's name would shadow another import, or differs from the path.
+// alias is printed before the import path when the package's name would shadow another import, or differs from the
+// path.
 func (e *emitter) alias() string {
 	if name := e.scriptsName(); !strings.HasSuffix(e.scriptsPath, "/"+name) {
 		return name + " "
@@ -147,11 +148,13 @@ func (e *emitter) constants() {
 	e.printf("// %sSHA is the SHA-1 of %s, the digest that EVALSHA sends and SLOWLOG shows.\n", name, e.File)
 	e.printf("const %sSHA = %q\n\n", name, digest(e.Source))
 	if e.guardFile != nil {
-		e.printf("// %sGuardedSHA is the SHA-1 of %s and %s joined, which runs under lua.Guard.\n", name, e.Guard, e.File)
+		e.printf("// %sGuardedSHA is the SHA-1 of %s and %s joined, which runs under lua.Guard.\n", name,
+			e.Guard, e.File)
 		e.printf("const %sGuardedSHA = %q\n\n", name, digest(e.guardedText()))
 	}
 	e.printf("// %sScript is %s.\n", name, e.origin())
-	e.printf("var %sScript = lua.Script{\n\tName: %q,\n\tSHA: %sSHA,\n\tSource: &%s,\n", name, e.Stem, name, e.sourceVar())
+	e.printf("var %sScript = lua.Script{\n\tName: %q,\n\tSHA: %sSHA,\n\tSource: &%s,\n", name, e.Stem, name,
+		e.sourceVar())
 	if e.repeats() {
 		e.printf("\tRetry: lua.RetrySafe,\n")
 	}
@@ -174,7 +177,8 @@ func (e *emitter) constants() {
 		e.printf("},\n")
 	}
 	if e.guardFile != nil {
-		e.printf("\tGuarded: lua.Text{SHA: %sGuardedSHA, Guard: &%s, Source: &%s},\n", name, e.guardVar(), e.sourceVar())
+		e.printf("\tGuarded: lua.Text{SHA: %sGuardedSHA, Guard: &%s, Source: &%s},\n", name, e.guardVar(),
+			e.sourceVar())
 	}
 	e.printf("}\n\n")
 }
@@ -227,9 +231,12 @@ func (e *emitter) errorVars() {
 func emitScripts(scripts, guards []*Script, t target) ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s*.lua%s\n\n", generated, doNotEdit)
-	fmt.Fprintf(&b, "// Package %s embeds the Lua scripts of this folder, one string each, byte for byte.\npackage %s\n\nimport _ \"embed\"\n\n", t.scriptsPkg, t.scriptsPkg)
+	fmt.Fprintf(&b,
+		"// Package %s embeds the Lua scripts of this folder, one string each, byte for byte.\npackage %s\n\nimport "+
+			"_ \"embed\"\n\n", t.scriptsPkg, t.scriptsPkg)
 	for _, s := range slices.Concat(scripts, guards) {
-		fmt.Fprintf(&b, "// %s is the text of %s.\n//\n//go:embed %s\nvar %s string\n\n", s.GoName, s.File, s.File, s.GoName)
+		fmt.Fprintf(&b, "// %s is the text of %s.\n//\n//go:embed %s\nvar %s string\n\n", s.GoName, s.File,
+			s.File, s.GoName)
 	}
 	text, err := format.Source(b.Bytes())
 	if err != nil {

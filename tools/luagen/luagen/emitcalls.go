@@ -32,20 +32,29 @@ func emitCalls(scripts []*Script, t target) ([]byte, error) {
 		fmt.Fprintf(&methods, "\t%s%s %s\n", name, args, result)
 		fmt.Fprintf(&on, "func (o callsOn) %s%s %s { return %s(ctx, o.c, p) }\n\n", name, args, result, name)
 		fmt.Fprintf(&fields, "\t%sFunc func%s %s\n", name, args, result)
-		fmt.Fprintf(&fake, "// %s calls %sFunc.\nfunc (f *FakeCalls) %s%s (%s) {\n\tif f.%sFunc == nil {\n", name, name, name, args, values, name)
-		fmt.Fprintf(&fake, "\t\terr = errors.New(\"%s: FakeCalls.%sFunc is nil: set it\")\n\t\treturn\n\t}\n\treturn f.%sFunc(ctx, p)\n}\n\n", t.pkg, name, name)
+		fmt.Fprintf(&fake, "// %s calls %sFunc.\nfunc (f *FakeCalls) %s%s (%s) {\n\tif f.%sFunc == nil {\n", name, name,
+			name, args, values, name)
+		fmt.Fprintf(&fake,
+			"\t\terr = errors.New(\"%s: FakeCalls.%sFunc is nil: set it\")\n\t\treturn\n\t}\n\treturn f.%sFunc(ctx, "+
+				"p)\n}\n\n", t.pkg, name, name)
 	}
 	b.WriteString("import (\n\t\"context\"\n\t\"errors\"\n")
 	if strings.Contains(methods.String(), "time.") {
 		b.WriteString("\t\"time\"\n")
 	}
 	fmt.Fprintf(&b, "\n\t%q\n)\n\n", runtimePath)
-	fmt.Fprintf(&b, "// Calls are the scripts of this package, for programs that take them as an interface. CallsOn runs them, FakeCalls stands in for\n"+
-		"// them in unit tests.\ntype Calls interface {\n%s}\n\n", &methods)
-	fmt.Fprintf(&b, "// CallsOn returns the Calls that run on a client.\nfunc CallsOn(c lua.Client) Calls { return callsOn{c} }\n\n")
+	fmt.Fprintf(&b,
+		"// Calls are the scripts of this package, for programs that take them as an interface. CallsOn runs them, "+
+			"FakeCalls stands in for\n"+
+			"// them in unit tests.\ntype Calls interface {\n%s}\n\n", &methods)
+	fmt.Fprintf(&b,
+		"// CallsOn returns the Calls that run on a client.\nfunc CallsOn(c lua.Client) Calls { return callsOn{c} "+
+			"}\n\n")
 	fmt.Fprintf(&b, "type callsOn struct{ c lua.Client }\n\n%s", &on)
-	fmt.Fprintf(&b, "// FakeCalls are Calls without a server. Each runs the function of its field; where that is nil, it returns an error.\n"+
-		"type FakeCalls struct {\n%s}\n\nvar _ Calls = (*FakeCalls)(nil)\n\n%s", &fields, &fake)
+	fmt.Fprintf(&b,
+		"// FakeCalls are Calls without a server. Each runs the function of its field; where that is nil, it returns "+
+			"an error.\n"+
+			"type FakeCalls struct {\n%s}\n\nvar _ Calls = (*FakeCalls)(nil)\n\n%s", &fields, &fake)
 	text, err := format.Source(b.Bytes())
 	if err != nil {
 		return nil, fmt.Errorf("luagen: %s: printed Go that does not parse: %w", callsFile, err)
@@ -68,7 +77,8 @@ func checkCalls(scripts []*Script) Diagnostics {
 		}
 		e.claim(func(name string, pos Pos, what string) {
 			if own[name] {
-				diags = append(diags, Diagnostic{s.File, pos, 1, "H010", fmt.Sprintf("%s makes the Go name %s, which -interface makes too", what, name),
+				diags = append(diags, Diagnostic{s.File, pos, 1, "H010",
+					fmt.Sprintf("%s makes the Go name %s, which -interface makes too", what, name),
 					"rename it, or do without -interface; ---@script Name sets the Go name of a script"})
 			}
 		})

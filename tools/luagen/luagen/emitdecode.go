@@ -41,7 +41,8 @@ func (e *emitter) decodeTuple(result string) {
 	e.printf("\treturn v\n}\n\n")
 }
 
-// decodeInto prints the statements that read one value from walker into dst. name derives Go types, label names the field in errors.
+// decodeInto prints the statements that read one value from walker into dst. name derives Go types, label names the
+// field in errors.
 func (e *emitter) decodeInto(dst, walker string, t Type, name, label string) {
 	switch {
 	case t.Kind == Array:
@@ -84,7 +85,8 @@ func (e *emitter) replyEnums() []enum {
 
 // enumDecoder refuses a number the header does not know.
 func (e *emitter) enumDecoder(en enum) {
-	e.printf("func decode%s(r *lua.Reply, name string) %s {\n\tv := %s(r.Int(name))\n\tswitch v {\n\tcase ", en.goType, en.goType, en.goType)
+	e.printf("func decode%s(r *lua.Reply, name string) %s {\n\tv := %s(r.Int(name))\n\tswitch v {\n\tcase ", en.goType,
+		en.goType, en.goType)
 	for i, v := range en.values {
 		if i > 0 {
 			e.printf(", ")

@@ -87,18 +87,22 @@ func (e *emitter) facts() {
 	if e.ReadOnly {
 		e.bullet("Contract: reads only; may run on a replica.")
 	} else {
-		e.bullet("Contract, " + e.Contract.Word + ": " + sentence(cmp.Or(e.Contract.Prose, contractText[e.Contract.Word])))
+		e.bullet("Contract, " + e.Contract.Word + ": " +
+			sentence(cmp.Or(e.Contract.Prose, contractText[e.Contract.Word])))
 	}
 	if e.repeats() {
 		e.bullet("Retry: " + withProse("safe; sent again after a lost reply", e.Retry.Prose))
 	} else {
-		e.bullet("Retry: " + withProse("never after a lost reply; then the error is lua.ErrOutcomeUnknown", e.Retry.Prose))
+		e.bullet("Retry: " + withProse("never after a lost reply; then the error is lua.ErrOutcomeUnknown",
+			e.Retry.Prose))
 	}
 	if e.Guard != "" {
-		e.bullet("Guard: on a client of lua.Guard it runs only while the lease is held; else the error is lua.ErrFenced.")
+		e.bullet("Guard: on a client of lua.Guard it runs only while the lease is held; else the error is " +
+			"lua.ErrFenced.")
 	}
 	if e.Merge > 0 {
-		e.bullet(fmt.Sprintf("Merge: one call of the script takes the rows of up to %d callers; KEYS and ARGV below are those of the first row.", e.Merge))
+		e.bullet(fmt.Sprintf("Merge: one call of the script takes the rows of up to %d callers; KEYS and ARGV below "+
+			"are those of the first row.", e.Merge))
 	}
 	if e.Slots.Word == "any" {
 		e.bullet("Slots: " + withProse("any; a Redis Cluster refuses keys in different slots", e.Slots.Prose))

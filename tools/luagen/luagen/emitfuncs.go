@@ -19,7 +19,8 @@ func (e *emitter) functions() {
 		e.printf("func %s(ctx context.Context, c lua.Client, p %sParams) (%s, error) {\n", name, name, result)
 		e.printf("\treturn lua.Run(ctx, c, p.call(), decode%s)\n}\n\n", name)
 	}
-	e.doc(fmt.Sprintf("%sIn queues the call on a batch; the future has its outcome once the batch has run. All else is as in %s.", name, name))
+	e.doc(fmt.Sprintf("%sIn queues the call on a batch; the future has its outcome once the batch has run. All else "+
+		"is as in %s.", name, name))
 	e.printf("func %sIn(b *lua.Batch, p %sParams) *lua.Future[%s] {\n", name, name, result)
 	e.printf("\treturn lua.Queue(b, p.call(), decode%s)\n}\n\n", name)
 }
@@ -31,7 +32,8 @@ func (e *emitter) call() {
 		keys = sum(keys, strings.TrimPrefix(fmt.Sprintf("%d*len(p.%s)", len(k.Elements()), e.keyField(*k)), "1*"))
 	}
 	if e.Group != nil {
-		args = sum(args, strings.TrimPrefix(fmt.Sprintf("%d*len(p.%s)", len(e.Group.Fields), plural(e.Group.Name)), "1*"))
+		args = sum(args, strings.TrimPrefix(fmt.Sprintf("%d*len(p.%s)", len(e.Group.Fields), plural(e.Group.Name)),
+			"1*"))
 	}
 	e.printf("func (p *%sParams) call() *lua.Call {\n", e.GoName)
 	e.printf("\tc := lua.NewCall(&%sScript, %s, %s)\n", e.GoName, keys, args)
@@ -71,7 +73,8 @@ func (e *emitter) callKey(k Key) {
 	}
 }
 
-// templateExpr is the Go expression of a template; the parameter of the element of @keys, if any, has an expression of its own.
+// templateExpr is the Go expression of a template; the parameter of the element of @keys, if any, has an expression of
+// its own.
 func templateExpr(template, element, expr string) string {
 	parts, _ := splitTemplate(template)
 	exprs := make([]string, len(parts))

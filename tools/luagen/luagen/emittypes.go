@@ -48,39 +48,47 @@ func (e *emitter) structs() []structType {
 		if e.Tied() {
 			what = "is one element of %sParams.%s: its keys and its arguments."
 		}
-		out = append(out, structType{e.rowType(k.Name), "@keys " + k.Name, fmt.Sprintf(what, e.GoName, plural(k.Name)), e.rowFields(k), k.Pos})
+		out = append(out, structType{e.rowType(k.Name), "@keys " + k.Name, fmt.Sprintf(what, e.GoName, plural(k.Name)),
+			e.rowFields(k), k.Pos})
 	}
 	if g := e.Group; g != nil && g.Tuple && !e.Tied() {
-		out = append(out, structType{e.groupElem(), "@args " + g.Name, fmt.Sprintf("is one element of %sParams.%s.", e.GoName, plural(g.Name)), g.Fields, g.Pos})
+		out = append(out, structType{e.groupElem(), "@args " + g.Name, fmt.Sprintf("is one element of %sParams.%s.",
+			e.GoName, plural(g.Name)), g.Fields, g.Pos})
 	}
 	if e.Reply == nil {
 		return out
 	}
 	if e.Reply.Kind == Array && e.Reply.Elem.Kind == Tuple {
-		return append(out, structType{e.rowType(""), "the reply", "is one row of the reply of " + e.GoName + ".", e.Reply.Elem.Fields, e.ReplyPos})
+		return append(out, structType{e.rowType(""), "the reply", "is one row of the reply of " + e.GoName + ".",
+			e.Reply.Elem.Fields, e.ReplyPos})
 	}
 	for _, f := range e.Reply.Fields {
 		if f.Type.Kind != Array || f.Type.Elem.Kind != Tuple {
 			continue
 		}
 		n := slices.IndexFunc(out, func(st structType) bool {
-			return e.Group != nil && st.what == "@args "+e.Group.Name && st.goType == e.rowType(f.Name) && sameFields(st.fields, f.Type.Elem.Fields)
+			return e.Group != nil && st.what == "@args "+e.Group.Name && st.goType == e.rowType(f.Name) &&
+				sameFields(st.fields, f.Type.Elem.Fields)
 		})
 		if n >= 0 {
-			out[n].doc = fmt.Sprintf("is one element of %sParams.%s and one row of %sResult.%s.", e.GoName, plural(e.Group.Name), e.GoName, camel(f.Name))
+			out[n].doc = fmt.Sprintf("is one element of %sParams.%s and one row of %sResult.%s.", e.GoName,
+				plural(e.Group.Name), e.GoName, camel(f.Name))
 			continue
 		}
-		out = append(out, structType{e.rowType(f.Name), "the rows " + f.Name, fmt.Sprintf("is one row of %sResult.%s.", e.GoName, camel(f.Name)), f.Type.Elem.Fields, f.Pos})
+		out = append(out, structType{e.rowType(f.Name), "the rows " + f.Name, fmt.Sprintf("is one row of %sResult.%s.",
+			e.GoName, camel(f.Name)), f.Type.Elem.Fields, f.Pos})
 	}
 	if e.Reply.Kind == Tuple {
-		out = append(out, structType{e.GoName + "Result", "the reply", "is the reply of " + e.GoName + ".", e.Reply.Fields, e.ReplyPos})
+		out = append(out, structType{e.GoName + "Result", "the reply", "is the reply of " + e.GoName + ".",
+			e.Reply.Fields, e.ReplyPos})
 	}
 	return out
 }
 
 func sameFields(a, b []Field) bool {
 	return slices.EqualFunc(a, b, func(x, y Field) bool {
-		return x.Name == y.Name && x.Type.Kind == y.Type.Kind && x.Type.Optional == y.Type.Optional && sameValues(x.Type.Values, y.Type.Values)
+		return x.Name == y.Name && x.Type.Kind == y.Type.Kind && x.Type.Optional == y.Type.Optional &&
+			sameValues(x.Type.Values, y.Type.Values)
 	})
 }
 
@@ -162,7 +170,8 @@ func (e *emitter) enumDecl(en enum) {
 	for _, v := range en.values {
 		e.printf("\t%s%s %s = %d\n", en.goType, camel(v.Name), en.goType, v.Value)
 	}
-	e.printf(")\n\n// String returns the value's name in the script's header, or its number.\nfunc (v %s) String() string {\n\tswitch v {\n", en.goType)
+	e.printf(")\n\n// String returns the value's name in the script's header, or its number.\nfunc (v %s) String() "+
+		"string {\n\tswitch v {\n", en.goType)
 	for _, v := range en.values {
 		e.printf("\tcase %s%s:\n\t\treturn %q\n", en.goType, camel(v.Name), v.Name)
 	}

@@ -8,9 +8,10 @@ import (
 	"github.com/luatomic/luatomic/tools/luagen/luaast"
 )
 
-// Fix gives the fixed entries of KEYS and ARGV the names that the header declares: a line that binds them at the top, the
-// names in place of the entries, and locals renamed. It changes nothing else, and leaves an entry alone where its name is
-// taken. The text of a fragment stays, as it is written anew from its file. What comes back runs as the source did.
+// Fix gives the fixed entries of KEYS and ARGV the names that the header declares: a line that binds them at the top,
+// the names in place of the entries, and locals renamed. It changes nothing else, and leaves an entry alone where its
+// name is taken. The text of a fragment stays, as it is written anew from its file. What comes back runs as the source
+// did.
 func Fix(file, source string) (string, error) {
 	for range 2 { // a renamed local can give way to a name
 		s, found := parseAny(file, source)

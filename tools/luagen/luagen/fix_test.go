@@ -96,16 +96,19 @@ func TestDraftOfNumbers(t *testing.T) {
 // none before it.
 func TestDraftOfLists(t *testing.T) {
 	t.Parallel()
+	const one, list = "keys key_a max=1000", "args arg_a string max=1000"
 	for body, want := range map[string]string{
-		"redis.call('SADD', KEYS[1], unpack(ARGV, 2))\nredis.call('EXPIRE', KEYS[1], ARGV[1])": "key key1 set, arg arg1 string, args arg_a string max=1000",
-		"local a = KEYS[1]\nfor _, k in ipairs(KEYS) do redis.call('DEL', k, a) end":           "keys key_a max=1000",
-		"local a = KEYS[1]\nfor i = 1, #KEYS do redis.call('DEL', KEYS[i], a) end":             "keys key_a max=1000",
-		"local n, i = ARGV[1], 2\nwhile i < #ARGV do redis.call('ECHO', n .. ARGV[i]) end":     "arg n string, args arg_a string max=1000",
-		"local ttl = ARGV[1]\nfor i, k in ipairs(KEYS) do redis.call('SET', k, ARGV[i + 1], 'PX', ttl) end": "keys key_a max=1000, " +
-			"arg ttl string, args arg_a string max=1000",
-		"for i = 1, #KEYS do redis.call('SET', KEYS[i], ARGV[i + 1], 'PX', ARGV[1]) end": "keys key_a max=1000, " +
-			"arg arg1 string, args arg_a string max=1000",
-		"redis.log(redis.LOG_NOTICE, table.concat(ARGV))\nredis.call('SET', KEYS[1], ARGV[1])": "key key1 string, arg arg1 string",
+		"redis.call('SADD', KEYS[1], unpack(ARGV, 2))\nredis.call('EXPIRE', KEYS[1], ARGV[1])": "key key1 set, " +
+			"arg arg1 string, " + list,
+		"local a = KEYS[1]\nfor _, k in ipairs(KEYS) do redis.call('DEL', k, a) end":       one,
+		"local a = KEYS[1]\nfor i = 1, #KEYS do redis.call('DEL', KEYS[i], a) end":         one,
+		"local n, i = ARGV[1], 2\nwhile i < #ARGV do redis.call('ECHO', n .. ARGV[i]) end": "arg n string, " + list,
+		"local ttl = ARGV[1]\nfor i, k in ipairs(KEYS) do redis.call('SET', k, ARGV[i + 1], 'PX', ttl) end": one +
+			", arg ttl string, " + list,
+		"for i = 1, #KEYS do redis.call('SET', KEYS[i], ARGV[i + 1], 'PX', ARGV[1]) end": one + ", " +
+			"arg arg1 string, " + list,
+		"redis.log(redis.LOG_NOTICE, table.concat(ARGV))\nredis.call('SET', KEYS[1], ARGV[1])": "key key1 string, " +
+			"arg arg1 string",
 	} {
 		text, err := luagen.Draft("x.lua", body+"\n")
 		require.NoError(t, err)
@@ -147,7 +150,8 @@ func TestFixBindsEntriesAndRenames(t *testing.T) {
 	text, err := luagen.Fix("take.lua", drafted+plain)
 	require.NoError(t, err)
 	require.Contains(t, text,
-		"-- Takes n from the stock.\nlocal key2 = KEYS[2]\nlocal arg1, arg2 = ARGV[1], ARGV[2]\nlocal stockKey = KEYS[1]\n")
+		"-- Takes n from the stock.\nlocal key2 = KEYS[2]\nlocal arg1, arg2 = ARGV[1], ARGV[2]\nlocal stockKey = "+
+			"KEYS[1]\n")
 	require.Contains(t, text, "if left < tonumber(arg1) then")
 	require.Contains(t, text, "redis.call('LPUSH', key2, id, body)")
 	require.Contains(t, text, "for i = 3, #ARGV, 2 do\n  local id, body = ARGV[i], ARGV[i + 1]")

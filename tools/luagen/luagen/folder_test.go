@@ -22,12 +22,15 @@ func findings(t *testing.T, name, text string) luagen.Diagnostics {
 
 func TestNameThatGoTakesForASystem(t *testing.T) {
 	t.Parallel()
-	for stem, goName := range map[string]string{"rate_windows": "RateWindows", "push_js": "PushJs", "a_linux_arm64": "ALinuxArm64"} {
+	for stem, goName := range map[string]string{"rate_windows": "RateWindows", "push_js": "PushJs",
+		"a_linux_arm64": "ALinuxArm64"} {
 		found := findings(t, stem+".lua", fmt.Sprintf(script, goName))
 		require.Len(t, found, 1, stem)
-		require.Contains(t, found[0].Error(), stem+".lua:1:1: H001 the file's name ends like those of Go files for one system")
+		require.Contains(t, found[0].Error(),
+			stem+".lua:1:1: H001 the file's name ends like those of Go files for one system")
 	}
-	for stem, goName := range map[string]string{"windows": "Windows", "rate_window": "RateWindow", "rate_test": "RateTest", "jobs_unix": "JobsUnix"} {
+	for stem, goName := range map[string]string{"windows": "Windows", "rate_window": "RateWindow",
+		"rate_test": "RateTest", "jobs_unix": "JobsUnix"} {
 		require.Empty(t, findings(t, stem+".lua", fmt.Sprintf(script, goName)), stem)
 	}
 }
@@ -36,7 +39,8 @@ func TestNameThatGoTakesForASystem(t *testing.T) {
 func TestTagsInsideLongTextAreNone(t *testing.T) {
 	t.Parallel()
 	good := fmt.Sprintf(script, "ALock")
-	for _, text := range []string{"\n--[[\n---@key old string\n]]\n", "\n--[==[\n---@readonly ]]\n---@arg n int\n]==]\n",
+	for _, text := range []string{"\n--[[\n---@key old string\n]]\n",
+		"\n--[==[\n---@readonly ]]\n---@arg n int\n]==]\n",
 		"\nlocal old = [[\n---@error OLD  text\n]]\n"} {
 		require.Empty(t, findings(t, "a_lock.lua", strings.Replace(good, "\n\n", "\n"+text, 1)), text)
 	}
@@ -56,11 +60,13 @@ func TestFilesThatGoDoesNotEmbed(t *testing.T) {
 		require.Contains(t, found[0].Error(), name+".lua:1:1: H001 the file's name is that of a device of Windows")
 	}
 	require.Empty(t, findings(t, "com.lua", fmt.Sprintf(script, "Com")))
-	cfg := project(t, map[string]string{"elsewhere.lua": fmt.Sprintf(script, "ALock"), "scripts/b_lock.lua": fmt.Sprintf(script, "BLock")})
+	cfg := project(t, map[string]string{"elsewhere.lua": fmt.Sprintf(script, "ALock"),
+		"scripts/b_lock.lua": fmt.Sprintf(script, "BLock")})
 	link := filepath.Join(cfg.Scripts, "a_lock.lua")
 	require.NoError(t, os.Symlink(filepath.Join("..", "elsewhere.lua"), link))
 	_, err := luagen.Generate(cfg)
-	require.ErrorContains(t, err, fmt.Sprintf("%q is a symbolic link, and go:embed takes none: put the file itself there", link))
+	require.ErrorContains(t, err,
+		fmt.Sprintf("%q is a symbolic link, and go:embed takes none: put the file itself there", link))
 }
 
 func TestHeaderThatIsNoText(t *testing.T) {
@@ -78,7 +84,8 @@ func TestHeaderThatIsNoText(t *testing.T) {
 		require.NotEmpty(t, found, want)
 		require.Contains(t, found.Error(), want)
 	}
-	require.Empty(t, findings(t, "a_lock.lua", strings.ReplaceAll(strings.Replace(good, "reads", "café", 1), "\n", "\r\n")))
+	require.Empty(t, findings(t, "a_lock.lua", strings.ReplaceAll(strings.Replace(good, "reads", "café", 1),
+		"\n", "\r\n")))
 }
 
 func TestTwoFoldersOfScriptsForOneFolderOfGo(t *testing.T) {
@@ -141,14 +148,16 @@ func TestFolderOfScriptsThatGoCannotNameSo(t *testing.T) {
 		require.Contains(t, string(text), "\t"+name+"scripts \"example.com/app/"+name+"\"\n")
 		require.Contains(t, string(text), "&"+name+"scripts.ALock")
 	}
-	cfg := project(t, map[string]string{"scripts/a_lock.lua": fmt.Sprintf(script, "ALock"), "scripts/main.go": "package main\n"})
+	cfg := project(t, map[string]string{"scripts/a_lock.lua": fmt.Sprintf(script, "ALock"),
+		"scripts/main.go": "package main\n"})
 	_, err := luagen.Generate(cfg)
 	require.ErrorContains(t, err, "give the scripts a folder of their own")
 }
 
 func TestFilesOfEditorsAreNoScripts(t *testing.T) {
 	t.Parallel()
-	cfg := project(t, map[string]string{"scripts/a_lock.lua": fmt.Sprintf(script, "ALock"), "scripts/._a_lock.lua": "\x00\x05"})
+	cfg := project(t, map[string]string{"scripts/a_lock.lua": fmt.Sprintf(script, "ALock"),
+		"scripts/._a_lock.lua": "\x00\x05"})
 	require.NoError(t, os.Symlink("nowhere", filepath.Join(cfg.Scripts, ".#a_lock.lua")))
 	require.Equal(t, []string{"scripts.go", "a_lock.lua.go"}, run(t, cfg))
 }
@@ -173,7 +182,8 @@ func TestGeneratedFilesWithOtherLineEnds(t *testing.T) {
 // The element of a group and a row of the same name are one type, wherever the row stands in the reply.
 func TestRowsOfTheNameOfAGroupBehindOthers(t *testing.T) {
 	t.Parallel()
-	for _, reply := range []string{"(jobs (id string)[], gone (id string)[])", "(gone (id string)[], jobs (id string)[])"} {
+	for _, reply := range []string{"(jobs (id string)[], gone (id string)[])",
+		"(gone (id string)[], jobs (id string)[])"} {
 		require.Empty(t, findings(t, "swap.lua", `--- Swap gives back what it gets.
 ---@readonly
 ---@key   queue  list
@@ -192,13 +202,16 @@ return {jobs, redis.call('LRANGE', queue, 0, 9)}
 
 func TestProtectedCallsThatAreTested(t *testing.T) {
 	t.Parallel()
-	for _, test := range []string{"if ok and lock then return end", "if ok == false then return end", "while ok do break end", "repeat until ok", "local n = ok and 1 or 0 redis.call('SET', lock, n)"} {
-		require.Empty(t, findings(t, "tried.lua", "--- Tried tests.\n---@contract dup-only\n---@key lock\n\nlocal lock = KEYS[1]\nlocal ok = pcall(redis.call, 'DEL', lock)\n"+test+"\n"), test)
+	for _, test := range []string{"if ok and lock then return end", "if ok == false then return end",
+		"while ok do break end", "repeat until ok", "local n = ok and 1 or 0 redis.call('SET', lock, n)"} {
+		require.Empty(t, findings(t, "tried.lua",
+			"--- Tried tests.\n---@contract dup-only\n---@key lock\n\nlocal lock = KEYS[1]\nlocal ok = "+
+				"pcall(redis.call, 'DEL', lock)\n"+test+"\n"), test)
 	}
 }
 
-// Valkey has the table redis under the name server, too: what it runs is held against the header all the same. What is run
-// by way of _G is seen by no rule, and told.
+// Valkey has the table redis under the name server, too: what it runs is held against the header all the same. What is
+// run by way of _G is seen by no rule, and told.
 func TestServerIsRedisUnderAnotherName(t *testing.T) {
 	t.Parallel()
 	for body, rule := range map[string]string{
@@ -212,8 +225,10 @@ func TestServerIsRedisUnderAnotherName(t *testing.T) {
 		"rawget(_G, 'redis').call('DEL', lock)\nreturn 1\n":       "C003",
 		"local t = {server}\nreturn #t\n":                         "C003",
 	} {
-		text := "--- ALock reads a key.\n---@readonly\n---@key lock  hash\n---@reply int\n\nlocal lock = KEYS[1]\n" + body
+		text := "--- ALock reads a key.\n---@readonly\n---@key lock  hash\n---@reply int\n\nlocal lock = KEYS[1]\n" +
+			body
 		found := luagen.Vet("a_lock.lua", text, "valkey9")
-		require.True(t, slices.ContainsFunc(found, func(d luagen.Diagnostic) bool { return d.Rule == rule }), "%s%v", body, found)
+		require.True(t, slices.ContainsFunc(found, func(d luagen.Diagnostic) bool { return d.Rule == rule }), "%s%v",
+			body, found)
 	}
 }

@@ -54,7 +54,8 @@ func loadFragments(dir string) (*fragments, error) {
 		for i, line := range lines {
 			lines[i] = strings.TrimSuffix(line, "\r")
 			if m := markerIn(line); m.kind != noMarker {
-				p.fail(file, i+1, m, "a marker inside a fragment", "a fragment has none of its own: use both in the script")
+				p.fail(file, i+1, m, "a marker inside a fragment",
+					"a fragment has none of its own: use both in the script")
 			}
 		}
 		p.lines[file] = lines
@@ -211,7 +212,8 @@ func (x *expanded) compare(want, have []string, m marker, from int) {
 	for at < len(want) && at < len(have) && want[at] == have[at] {
 		at++
 	}
-	x.drift = append(x.drift, Diagnostic{x.File, Pos{from + at, 1}, 1 << 10, "F003", "this is not the text of " + m.file,
+	x.drift = append(x.drift, Diagnostic{x.File, Pos{from + at, 1}, 1 << 10, "F003",
+		"this is not the text of " + m.file,
 		"run luagen, which writes it anew; what is to be changed is " + m.file})
 }
 

@@ -59,7 +59,8 @@ func TestFragmentStandsInTheScriptThatRuns(t *testing.T) {
 			write(t, part, "")
 			res, err := luagen.Generate(cfg)
 			require.NoError(t, err)
-			require.Contains(t, res.Found.Error(), "a_lock.lua:12:46: G002 unknown global now", "placed in the text that is")
+			require.Contains(t, res.Found.Error(), "a_lock.lua:12:46: G002 unknown global now",
+				"placed in the text that is")
 			require.Equal(t, []string{"a_lock.lua:8:1", "b_lock.lua:8:1"}, beginnings(res.Drift))
 			require.Equal(t, strings.Replace(text, "-->\n", "now = now * 1000\n-->\n", 1), readFile(t, script))
 		})
@@ -151,7 +152,8 @@ func TestNothingIsWrittenThroughALink(t *testing.T) {
 
 func TestModeOfAScriptStays(t *testing.T) {
 	t.Parallel()
-	files := map[string]string{"scripts/a_lock.lua": fmt.Sprintf(fragmentScript, "ALock"), "scripts/part/now.lua": nowPart}
+	files := map[string]string{"scripts/a_lock.lua": fmt.Sprintf(fragmentScript, "ALock"),
+		"scripts/part/now.lua": nowPart}
 	cfg := project(t, files)
 	path := filepath.Join(cfg.Scripts, "a_lock.lua")
 	require.NoError(t, os.Chmod(path, 0o640))

@@ -172,7 +172,8 @@ func changes(files []File, cfg Config, t target) ([]File, error) {
 			}
 			if !t.owns(f.Path, string(have)) {
 				return nil, fmt.Errorf("luagen: %q was made from another folder of scripts: "+
-					"rename the script, give one folder another -out, or delete the file if that folder is gone", f.Path)
+					"rename the script, give one folder another -out, or delete the file if that folder is gone",
+					f.Path)
 			}
 			out = append(out, f)
 		}
@@ -180,8 +181,8 @@ func changes(files []File, cfg Config, t target) ([]File, error) {
 	return append(out, staleFiles(cfg, t, keep)...), nil
 }
 
-// staleFiles are generated files whose script is gone. Only a file that starts with luagen's own header counts, and of the
-// Go files one that was made from this folder of scripts: another may share the folder of the Go.
+// staleFiles are generated files whose script is gone. Only a file that starts with luagen's own header counts, and of
+// the Go files one that was made from this folder of scripts: another may share the folder of the Go.
 func staleFiles(cfg Config, t target, keep map[string]bool) []File {
 	var out []File
 	look := func(path string) {
@@ -190,7 +191,8 @@ func staleFiles(cfg Config, t target, keep map[string]bool) []File {
 			out = append(out, File{Path: path})
 		}
 	}
-	for _, path := range append(filesIn(cfg.Out, ".lua.go"), filepath.Join(cfg.Scripts, scriptsFile), filepath.Join(cfg.Out, callsFile)) {
+	for _, path := range append(filesIn(cfg.Out, ".lua.go"), filepath.Join(cfg.Scripts, scriptsFile),
+		filepath.Join(cfg.Out, callsFile)) {
 		look(path)
 	}
 	return out
@@ -217,8 +219,8 @@ func isGenerated(text string) bool {
 	return strings.HasPrefix(line, generated) && strings.HasSuffix(line, doNotEdit)
 }
 
-// Apply writes the changed files and removes the stale ones. A file is replaced as a whole, by rename. Nothing is written
-// through a symbolic link: where one stands, the file takes its place.
+// Apply writes the changed files and removes the stale ones. A file is replaced as a whole, by rename. Nothing is
+// written through a symbolic link: where one stands, the file takes its place.
 func Apply(files []File) error {
 	for _, f := range files {
 		if f.Text == nil {

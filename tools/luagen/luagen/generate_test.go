@@ -158,7 +158,8 @@ func TestGuardStandsBeforeTheScript(t *testing.T) {
 			}
 			require.Contains(t, readFile(t, guard), "  local now = time[1]\n  -->\n")
 			require.Contains(t, readFile(t, filepath.Join(cfg.Out, "a_lock.lua.go")), joined())
-			require.NotContains(t, readFile(t, filepath.Join(cfg.Out, "a_lock.lua.go")), "func Guard(", "a guard is no script")
+			require.NotContains(t, readFile(t, filepath.Join(cfg.Out, "a_lock.lua.go")), "func Guard(",
+				"a guard is no script")
 			require.Empty(t, run(t, cfg))
 
 			write(t, guard, readFile(t, guard)+"-- changed\n")
@@ -180,7 +181,8 @@ func TestGuardStandsBeforeTheScript(t *testing.T) {
 func TestGuardThatNoScriptNamesIsAScript(t *testing.T) {
 	t.Parallel()
 	cfg := project(t, map[string]string{
-		"scripts/a_lock.lua": fmt.Sprintf(script, "ALock"), "scripts/guard.lua": guardText, "scripts/part/now.lua": nowPart,
+		"scripts/a_lock.lua": fmt.Sprintf(script, "ALock"), "scripts/guard.lua": guardText,
+		"scripts/part/now.lua": nowPart,
 	})
 	res, err := luagen.Generate(cfg)
 	require.NoError(t, err)
@@ -287,7 +289,8 @@ func hundred(t testing.TB) luagen.Config {
 
 func TestHundredScriptsAreFast(t *testing.T) {
 	cfg := hundred(t)
-	limit, best := time.Second, time.Hour // twenty times what it takes; each script against all others would take longer
+	// twenty times what it takes; each script against all others would take longer
+	limit, best := time.Second, time.Hour
 	if raceEnabled {
 		limit *= 10
 	}

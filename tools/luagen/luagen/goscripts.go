@@ -62,22 +62,23 @@ var aLine = regexp.MustCompile(`line \d+`)
 
 // takesScript are the functions that take the text of a script: of go-redis, rueidis, redigo and their like.
 var takesScript = map[string]bool{
-	"NewScript": true, "NewLuaScript": true, "NewLuaScriptReadOnly": true, "NewLuaScriptNoSha": true, "Eval": true, "EvalRO": true,
+	"NewScript": true, "NewLuaScript": true, "NewLuaScriptReadOnly": true, "NewLuaScriptNoSha": true, "Eval": true,
+	"EvalRO":  true,
 	"EvalCtx": true, "ScriptLoad": true, "NewScriptReadOnly": true,
 }
 
 // callsRedis tells a script from other text.
 var callsRedis = regexp.MustCompile(`\b(redis|server)\.p?call\s*\(`)
 
-// GoScripts lists the scripts of a Go file: literals that a function for scripts takes, directly or through a constant, and raw
-// literals of several lines that call redis. A file that does not parse has none.
+// GoScripts lists the scripts of a Go file: literals that a function for scripts takes, directly or through a constant,
+// and raw literals of several lines that call redis. A file that does not parse has none.
 func GoScripts(file, text string) []GoScript {
 	scripts, _, _ := goScripts(file, text)
 	return scripts
 }
 
-// goScripts is GoScripts with the number of scripts that are joined of literals and other text, and the error of a file that
-// has scripts, as it seems, and does not parse.
+// goScripts is GoScripts with the number of scripts that are joined of literals and other text, and the error of a file
+// that has scripts, as it seems, and does not parse.
 func goScripts(file, text string) (scripts []GoScript, joined int, err error) {
 	if !callsRedis.MatchString(text) {
 		return nil, 0, nil
@@ -95,8 +96,9 @@ func goScripts(file, text string) (scripts []GoScript, joined int, err error) {
 
 // unread is the finding about a Go file that does not parse.
 func unread(file string, err error) Diagnostic {
-	d := Diagnostic{File: file, Pos: Pos{1, 1}, Width: 1, Rule: "S001", Message: "the Go file does not parse: " + err.Error(),
-		Cure: "its scripts are not read: make it compile, go vet says more"}
+	d := Diagnostic{File: file, Pos: Pos{1, 1}, Width: 1, Rule: "S001",
+		Message: "the Go file does not parse: " + err.Error(),
+		Cure:    "its scripts are not read: make it compile, go vet says more"}
 	if list, ok := err.(goscanner.ErrorList); ok && len(list) > 0 {
 		d.Pos, d.Message = Pos{list[0].Pos.Line, list[0].Pos.Column}, "the Go file does not parse: "+list[0].Msg
 	}
@@ -136,7 +138,8 @@ func (f *goFinder) find(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.CallExpr:
 		name := calledName(n)
-		if strings.HasSuffix(name, "printf") || strings.HasSuffix(name, "Errorf") || name == "Replace" || name == "ReplaceAll" {
+		if strings.HasSuffix(name, "printf") || strings.HasSuffix(name, "Errorf") || name == "Replace" ||
+			name == "ReplaceAll" {
 			return false // a template, or a message
 		}
 		if takesScript[name] {

@@ -6,7 +6,8 @@ import "fmt"
 var goKinds = map[Kind]struct{ goType, method string }{
 	Int: {"int64", "Int"}, Uint: {"uint64", "Uint"}, Bool: {"bool", "Bool"}, Float: {"float64", "Float"},
 	String: {"string", "String"}, Bytes: {"[]byte", "Bytes"}, Millis: {"time.Duration", "Milliseconds"},
-	Seconds: {"time.Duration", "Seconds"}, Any: {"any", "Any"}, TimeMillis: {"time.Time", "TimeMilli"}, TimeSeconds: {"time.Time", "TimeSec"},
+	Seconds: {"time.Duration", "Seconds"}, Any: {"any", "Any"}, TimeMillis: {"time.Time", "TimeMilli"},
+	TimeSeconds: {"time.Time", "TimeSec"},
 }
 
 // goType names the Go type of t; name is the declared name that enums and rows derive theirs from.
@@ -94,7 +95,8 @@ func (e *emitter) params() []param {
 		if e.isTemplateParam(a.Name) {
 			continue
 		}
-		out = append(out, param{camel(a.Name), e.goType(a.Type, a.Name), fieldComment(fmt.Sprintf("ARGV[%d]", i+1), wireNote(a), a.Prose)})
+		out = append(out, param{camel(a.Name), e.goType(a.Type, a.Name), fieldComment(fmt.Sprintf("ARGV[%d]", i+1),
+			wireNote(a), a.Prose)})
 	}
 	if g := e.Group; g != nil && !e.Tied() {
 		place := fmt.Sprintf("ARGV[%d] and on, at most %d", len(e.Args)+1, g.Max)
@@ -174,7 +176,8 @@ func fieldComment(place, note, prose string) string {
 
 // wireNote tells the unit and the bounds, which the Go type does not.
 func wireNote(a Arg) string {
-	note := map[Kind]string{Millis: "ms", Seconds: "s", TimeMillis: "Unix milliseconds", TimeSeconds: "Unix seconds"}[a.Type.Kind]
+	note := map[Kind]string{Millis: "ms", Seconds: "s", TimeMillis: "Unix milliseconds",
+		TimeSeconds: "Unix seconds"}[a.Type.Kind]
 	bounds := ""
 	switch {
 	case a.Min != nil && a.Max != nil:

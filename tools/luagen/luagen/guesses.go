@@ -23,7 +23,8 @@ func (h *headerParser) checkGuess(text string, line int) {
 		}
 	}
 	if name, ok := strings.CutSuffix(strings.TrimPrefix(text, "--- "), " "+guessProse); ok && isExported(name) {
-		h.fail(Pos{line, len(text) - len(guessProse) + 1}, len(guessProse), "H011", "the description is still that of init",
+		h.fail(Pos{line, len(text) - len(guessProse) + 1}, len(guessProse), "H011",
+			"the description is still that of init",
 			"say what happens and what is atomic")
 	}
 }

@@ -13,8 +13,8 @@ import (
 )
 
 // checkHandwritten reports the Go names of the generated files that other files of their package declare, too, and once
-// for a package those that they import: it would not compile. The others are hand-written, or made from another folder of
-// scripts.
+// for a package those that they import: it would not compile. The others are hand-written, or made from another folder
+// of scripts.
 func checkHandwritten(files []File, scripts []*Script, t target) Diagnostics {
 	var diags Diagnostics
 	declared := map[string]map[string]string{} // by folder and package

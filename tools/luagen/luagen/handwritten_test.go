@@ -16,14 +16,21 @@ import (
 func TestNamesOfThePackageAreTaken(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"package gen\n\ntype TakeParams struct{}\n":                        "the script makes the Go name TakeParams, which is declared in own.go",
-		"package gen\n\nfunc Take() {}\n":                                  "the script makes the Go name Take, which is declared in own.go",
-		"package gen\n\nvar a, TakeSHA = 1, 2\n":                           "the script makes the Go name TakeSHA, which is declared in own.go",
-		"package gen\n\nvar lua = 1\n":                                     "generated Go imports lua, which is declared in own.go",
-		"package gen\n\nfunc scripts() {}\n":                               "generated Go imports scripts, which is declared in own.go",
-		"package gen\n\ntype errors []error\n":                             "generated Go imports errors, which is declared in own.go",
-		"package gen\n\nvar time, embed = 1, 2\n":                          "",
-		"package gen\n\nconst FakeCalls = 1\n":                             "-interface makes the Go name FakeCalls, which is declared in own.go",
+		"package gen\n\ntype TakeParams struct{}\n": "the script makes the Go name " +
+			"TakeParams, which is declared in own.go",
+		"package gen\n\nfunc Take() {}\n": "the script makes the Go name Take, " +
+			"which is declared in own.go",
+		"package gen\n\nvar a, TakeSHA = 1, 2\n": "the script makes the Go name TakeSHA, " +
+			"which is declared in own.go",
+		"package gen\n\nvar lua = 1\n": "generated Go imports lua, which is " +
+			"declared in own.go",
+		"package gen\n\nfunc scripts() {}\n": "generated Go imports scripts, which is " +
+			"declared in own.go",
+		"package gen\n\ntype errors []error\n": "generated Go imports errors, which is " +
+			"declared in own.go",
+		"package gen\n\nvar time, embed = 1, 2\n": "",
+		"package gen\n\nconst FakeCalls = 1\n": "-interface makes the Go name FakeCalls, " +
+			"which is declared in own.go",
 		"package gen\n\ntype x struct{}\n\nfunc (x) Take() {}\n":           "",
 		"package gen\n\nfunc takeSource() {}\nfunc init() {}\nvar _ = 1\n": "",
 		"package gen_test\n\nfunc Take() {}\n":                             "",
@@ -50,7 +57,8 @@ func TestNamesOfThePackageAreTaken(t *testing.T) {
 		require.Empty(t, res.Changes)
 	}
 	// In the folder of the scripts the texts have the names of the functions.
-	cfg := project(t, map[string]string{"scripts/take.lua": fmt.Sprintf(script, "Take"), "scripts/own.go": "package scripts\n\nvar Take = 1\n"})
+	cfg := project(t, map[string]string{"scripts/take.lua": fmt.Sprintf(script, "Take"),
+		"scripts/own.go": "package scripts\n\nvar Take = 1\n"})
 	res, err := luagen.Generate(cfg)
 	require.NoError(t, err)
 	require.Len(t, res.Found, 1)
@@ -68,14 +76,16 @@ func TestNamesOfAnotherFolderOfScriptsAreTaken(t *testing.T) {
 	other.Scripts = filepath.Join(filepath.Dir(cfg.Scripts), "other")
 	require.NoError(t, os.MkdirAll(other.Scripts, 0o755))
 	for name, want := range map[string]int{"TakeParams": 1, "Give": 0} {
-		path := filepath.Join(other.Scripts, map[string]string{"TakeParams": "take_params.lua", "Give": "give.lua"}[name])
+		path := filepath.Join(other.Scripts, map[string]string{"TakeParams": "take_params.lua",
+			"Give": "give.lua"}[name])
 		require.NoError(t, os.WriteFile(path, []byte(fmt.Sprintf(script, name)), 0o600))
 		res, err := luagen.Generate(other)
 		require.NoError(t, err)
 		require.Len(t, res.Found, want, "%v", res.Found)
 		if want > 0 {
 			require.Equal(t, "H010", res.Found[0].Rule)
-			require.Equal(t, "the script makes the Go name TakeParams, which is declared in take.lua.go", res.Found[0].Message)
+			require.Equal(t, "the script makes the Go name TakeParams, which is declared in take.lua.go",
+				res.Found[0].Message)
 		}
 		require.NoError(t, os.Remove(path))
 	}

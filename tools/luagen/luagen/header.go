@@ -157,7 +157,8 @@ func (h *headerParser) checkText(text string, line int) {
 	for i, r := range text {
 		_, size := utf8.DecodeRuneInString(text[i:])
 		if r == utf8.RuneError && size == 1 || r == 0 || r == '\uFEFF' || r == '\r' {
-			h.fail(Pos{line, i + 1}, size, "H001", fmt.Sprintf("%+q in the header, which is text in UTF-8", text[i:i+size]),
+			h.fail(Pos{line, i + 1}, size, "H001", fmt.Sprintf("%+q in the header, which is text in UTF-8",
+				text[i:i+size]),
 				"save the file as UTF-8, its lines ended by LF or CRLF")
 			return
 		}
@@ -187,7 +188,8 @@ func (h *headerParser) checkLoose() {
 		}
 		if _, known := tagParsers[name]; known {
 			h.fail(Pos{at.Line, 4}, len(name)+1, "H001", "@"+name+" stands outside the header",
-				"the header is the unbroken block of --- lines at the top of the file; write --- for an empty line inside it")
+				"the header is the unbroken block of --- lines at the top of the file; write --- for an empty line "+
+					"inside it")
 		}
 	}
 }

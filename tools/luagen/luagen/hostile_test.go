@@ -13,7 +13,8 @@ import (
 	"github.com/luatomic/luatomic/tools/luagen/luagen"
 )
 
-const hostileHead = "--- A does it.\n---@contract all-or-nothing\n---@retry safe\n---@key k string\n---@arg c string\n" +
+const hostileHead = "--- A does it.\n---@contract all-or-nothing\n---@retry safe\n---@key k string\n---@arg c " +
+	"string\n" +
 	"\nlocal k, c = KEYS[1], ARGV[1]\n"
 
 // Scripts of 1 MiB are judged in seconds, whatever they are made of.
@@ -66,7 +67,8 @@ func TestHalfAHeaderWritesNothing(t *testing.T) {
 	t.Parallel()
 	const whole = "--- Take takes n pieces.\n---@contract all-or-nothing\n---@retry never\n" +
 		"---@key   stock  string = \"stock:{$item}\"  pieces\n" +
-		"---@arg   n      int  min=1 max=9\n---@args  part   (a int, b string?) max=10\n---@reply (left int, rows (x int, y string)[])\n" +
+		"---@arg   n      int  min=1 max=9\n---@args  part   (a int, b string?) max=10\n---@reply (left int, rows (x " +
+		"int, y string)[])\n" +
 		"---@error SOLD_OUT  fewer are left\n"
 	const body = "\nreturn redis.call('GET', KEYS[1])\n"
 	for cut := range len(whole) {

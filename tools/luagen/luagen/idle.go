@@ -10,13 +10,17 @@ import (
 // zeroIsIdle are writes that changed nothing when their reply is 0, falseIsIdle when it is false.
 var (
 	zeroIsIdle = map[string]bool{
-		"DEL": true, "UNLINK": true, "HDEL": true, "LREM": true, "SREM": true, "ZREM": true, "XDEL": true, "XACK": true, "SADD": true,
-		"SETNX": true, "HSETNX": true, "MSETNX": true, "EXPIRE": true, "PEXPIRE": true, "EXPIREAT": true, "PEXPIREAT": true,
-		"PERSIST": true, "RENAMENX": true, "COPY": true, "MOVE": true, "SMOVE": true, "LPUSHX": true, "RPUSHX": true, "LINSERT": true,
+		"DEL": true, "UNLINK": true, "HDEL": true, "LREM": true, "SREM": true, "ZREM": true, "XDEL": true, "XACK": true,
+		"SADD":  true,
+		"SETNX": true, "HSETNX": true, "MSETNX": true, "EXPIRE": true, "PEXPIRE": true, "EXPIREAT": true,
+		"PEXPIREAT": true,
+		"PERSIST":   true, "RENAMENX": true, "COPY": true, "MOVE": true, "SMOVE": true, "LPUSHX": true, "RPUSHX": true,
+		"LINSERT":          true,
 		"ZREMRANGEBYSCORE": true, "ZREMRANGEBYRANK": true, "ZREMRANGEBYLEX": true,
 	}
 	falseIsIdle = map[string]bool{
-		"LPOP": true, "RPOP": true, "SPOP": true, "RPOPLPUSH": true, "LMOVE": true, "GETDEL": true, "SET": true, "GETEX": true,
+		"LPOP": true, "RPOP": true, "SPOP": true, "RPOPLPUSH": true, "LMOVE": true, "GETDEL": true, "SET": true,
+		"GETEX": true,
 	}
 )
 

@@ -63,7 +63,8 @@ func TestInterfaceFieldsAreTaken(t *testing.T) {
 // Two folders of scripts can share a folder of Go. Where both would write one file, neither does so silently.
 func TestFoldersOfScriptsDoNotOverwriteEachOther(t *testing.T) {
 	t.Parallel()
-	one := project(t, map[string]string{"scripts/take.lua": fmt.Sprintf(script, "Take"), "two/give.lua": fmt.Sprintf(script, "Give")})
+	one := project(t, map[string]string{"scripts/take.lua": fmt.Sprintf(script, "Take"),
+		"two/give.lua": fmt.Sprintf(script, "Give")})
 	two := one
 	two.Scripts = filepath.Join(filepath.Dir(one.Scripts), "two")
 	run(t, one)

@@ -50,7 +50,8 @@ func (f flow) keyIDs(c redisCall) []any {
 	return ids
 }
 
-// keysOf tells keys apart on one path: by the line of the header, else by the local that holds the key, else by its text.
+// keysOf tells keys apart on one path: by the line of the header, else by the local that holds the key, else by its
+// text.
 func (f flow) keysOf(e luaast.Expr, env map[*luaast.Var]luaast.Expr) []any {
 	for {
 		v := localVar(e)

@@ -23,7 +23,8 @@ func (b *body) checkLargeText() {
 	})
 }
 
-// madeText are the arguments that a call turns into text by Lua's own conversion. redis.call has one of its own, with all digits.
+// madeText are the arguments that a call turns into text by Lua's own conversion. redis.call has one of its own, with
+// all digits.
 func (b *body) madeText(c *luaast.Call) []luaast.Expr {
 	switch name := builtin(c); {
 	case name == "tostring" && len(c.Args) == 1:
@@ -78,7 +79,8 @@ func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
 func (b *body) reportLarge(e luaast.Expr) {
 	if b.magnitude(e, 0) >= largest {
-		b.at(e, "N002", "a number of 15 digits or more becomes text, and Lua prints 14 of them", "write string.format('%.0f', n)")
+		b.at(e, "N002", "a number of 15 digits or more becomes text, and Lua prints 14 of them",
+			"write string.format('%.0f', n)")
 	}
 }
 

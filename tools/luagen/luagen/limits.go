@@ -7,9 +7,9 @@ import (
 	"github.com/luatomic/luatomic/tools/luagen/luaast"
 )
 
-// checkLoops reports loops that run as often as an argument says, where the script itself sets no limit: one call with a large
-// number then blocks the server, after a write for good. A limit in the header holds for callers of the generated function
-// alone.
+// checkLoops reports loops that run as often as an argument says, where the script itself sets no limit: one call with
+// a large number then blocks the server, after a write for good. A limit in the header holds for callers of the
+// generated function alone.
 func (b *body) checkLoops() {
 	luaast.Inspect(b.Body.Body, func(n, _ luaast.Node) bool {
 		switch loop := n.(type) {
@@ -47,7 +47,8 @@ func (b *body) checkTurns(cond luaast.Expr, endless string, body []luaast.Stmt) 
 		}
 	case *luaast.Binary:
 		for _, side := range [][2]luaast.Expr{{e.L, e.R}, {e.R, e.L}} {
-			if v := localVar(side[0]); isOrder(e.Op) && v != nil && v.Writes > 0 && b.unboundedArg(side[0], map[*luaast.Var]bool{}) == "" {
+			if v := localVar(side[0]); isOrder(e.Op) && v != nil && v.Writes > 0 &&
+				b.unboundedArg(side[0], map[*luaast.Var]bool{}) == "" {
 				b.checkLoopEnd(side[1], side[1])
 			}
 		}
@@ -56,8 +57,8 @@ func (b *body) checkTurns(cond luaast.Expr, endless string, body []luaast.Stmt) 
 
 func isOrder(op string) bool { return op == "<" || op == ">" || op == "<=" || op == ">=" }
 
-// readsElements reports a loop that reads list elements by its number, or arguments by a computed one: where they run out, it
-// ends with an error.
+// readsElements reports a loop that reads list elements by its number, or arguments by a computed one: where they run
+// out, it ends with an error.
 func (b *body) readsElements(loop *luaast.NumFor) bool {
 	found := false
 	luaast.Inspect(loop.Body, func(n, parent luaast.Node) bool {
@@ -103,7 +104,8 @@ func (b *body) unboundedArg(e luaast.Expr, seen map[*luaast.Var]bool) string {
 		}
 		return b.unboundedArg(e.R, seen)
 	case *luaast.Call:
-		if name := builtin(e); (name == "tonumber" || name == "math.floor" || name == "math.ceil" || name == "math.max") && len(e.Args) > 0 {
+		if name := builtin(e); (name == "tonumber" || name == "math.floor" || name == "math.ceil" ||
+			name == "math.max") && len(e.Args) > 0 {
 			for _, arg := range e.Args {
 				if v := b.unboundedArg(arg, seen); v != "" {
 					return v
@@ -137,7 +139,8 @@ func (b *body) unboundedVar(n *luaast.Name, seen map[*luaast.Var]bool) string {
 	return ""
 }
 
-// isLimited reports that the script compares the variable with something that is no argument, or gives it a limit by math.min.
+// isLimited reports that the script compares the variable with something that is no argument, or gives it a limit by
+// math.min.
 func (b *body) isLimited(v *luaast.Var) bool {
 	limited := false
 	luaast.Inspect(b.Body.Body, func(n, parent luaast.Node) bool {

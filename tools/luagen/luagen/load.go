@@ -35,7 +35,8 @@ func Load(dir string) ([]Source, error) {
 		return nil, fmt.Errorf("luagen: %w", err)
 	}
 	if len(sources) == 0 {
-		return nil, fmt.Errorf("luagen: %w in %q: write one there, or name another folder with -scripts", errNoScripts, dir)
+		return nil, fmt.Errorf("luagen: %w in %q: write one there, or name another folder with -scripts",
+			errNoScripts, dir)
 	}
 	return sources, nil
 }
@@ -107,8 +108,8 @@ func (c Config) resolve() (target, error) {
 	return t, err
 }
 
-// packageName asks the Go files of dir; hand-written ones are heard first, those that are built elsewhere last. A folder without Go gives
-// its own name.
+// packageName asks the Go files of dir; hand-written ones are heard first, those that are built elsewhere last. A
+// folder without Go gives its own name.
 func packageName(dir string) string {
 	files := filesIn(dir, ".go")
 	slices.SortStableFunc(files, func(a, b string) int { return rank(a) - rank(b) })
@@ -124,7 +125,8 @@ func packageName(dir string) string {
 	return strings.NewReplacer("-", "", ".", "").Replace(strings.ToLower(filepath.Base(dir)))
 }
 
-// elsewhere is the rank of files for another system, and of programs that are run by their file's name (//go:build ignore).
+// elsewhere is the rank of files for another system, and of programs that are run by their file's name (//go:build
+// ignore).
 const elsewhere = 2
 
 func rank(file string) int {
@@ -137,7 +139,8 @@ func rank(file string) int {
 	return 0
 }
 
-// filesIn lists the files of dir whose names end so; none if there is no dir. A glob would take the folder's own name for a pattern.
+// filesIn lists the files of dir whose names end so; none if there is no dir. A glob would take the folder's own name
+// for a pattern.
 func filesIn(dir, suffix string) []string {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -168,7 +171,8 @@ func ImportPath(dir string) (string, error) {
 			return path.Join(modulePath(string(text)), filepath.ToSlash(rel)), nil
 		}
 		if at == filepath.Dir(at) {
-			return "", fmt.Errorf("luagen: no go.mod above %q: run go mod init, or keep the scripts beside the Go files", dir)
+			return "",
+				fmt.Errorf("luagen: no go.mod above %q: run go mod init, or keep the scripts beside the Go files", dir)
 		}
 	}
 }

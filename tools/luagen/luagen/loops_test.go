@@ -11,7 +11,8 @@ import (
 // A loop over KEYS that takes ARGV[i + 1] meets each element of a list behind one fixed argument.
 func TestLoopsThatCountFromElsewhere(t *testing.T) {
 	t.Parallel()
-	const head = "--- Put does it.\n---@contract dup-only\n---@retry safe\n---@arg ttl ms min=1\n---@key a\n---@keys k max=100\n" +
+	const head = "--- Put does it.\n---@contract dup-only\n---@retry safe\n---@arg ttl ms min=1\n---@key a\n---@keys " +
+		"k max=100\n" +
 		"---@args k (n int, v bytes) max=100\n\nlocal a, ttl = KEYS[1], ARGV[1]\nredis.call('GET', a)\n"
 	for loop, rules := range map[string][]string{
 		"for i = 1, #KEYS - 1 do redis.call('DEL', KEYS[i + 1]) end\n" +

@@ -30,21 +30,24 @@ func (h *headerParser) checkMerge() {
 	fail := func(message, cure string) { h.fail(h.MergePos, len("max"), "M001", message, cure) }
 	if !h.repeats() {
 		fail("@merge without @retry safe",
-			"where the reply of all rows is lost, or one row raises an error, each row is sent again: make it safe to repeat")
+			"where the reply of all rows is lost, or one row raises an error, each row is sent again: make it safe "+
+				"to repeat")
 	}
 	if len(h.Keys) == 0 {
 		fail("@merge without a @key", "a row is counted by its keys, and they choose its node: declare one")
 	}
 	if h.Group != nil || slices.ContainsFunc(h.Keys, func(k Key) bool { return k.Variadic }) {
-		fail("@merge beside @keys or @args", "declare the keys and arguments of one row with @key and @arg; KEYS and ARGV repeat them")
+		fail("@merge beside @keys or @args",
+			"declare the keys and arguments of one row with @key and @arg; KEYS and ARGV repeat them")
 	}
 	if r := h.Reply; r != nil && (r.Kind == Array || r.Kind == Tuple && r.Optional) {
-		fail("the reply of a row has no fixed number of values", "declare a value or (field type, ...) with as many values in each row")
+		fail("the reply of a row has no fixed number of values",
+			"declare a value or (field type, ...) with as many values in each row")
 	}
 }
 
-// inBody is the script as its body sees it: the keys and arguments of a script for many are those of any number of rows,
-// and its reply has the values of all rows.
+// inBody is the script as its body sees it: the keys and arguments of a script for many are those of any number of
+// rows, and its reply has the values of all rows.
 func (s *Script) inBody() *Script {
 	if s.Merge == 0 || s.partial {
 		return s

@@ -5,7 +5,8 @@ import "strings"
 // initialisms are the words that Go writes in capitals.
 var initialisms = map[string]string{
 	"acl": "ACL", "api": "API", "cpu": "CPU", "db": "DB", "dns": "DNS", "fifo": "FIFO", "html": "HTML", "http": "HTTP",
-	"https": "HTTPS", "id": "ID", "ids": "IDs", "io": "IO", "ip": "IP", "json": "JSON", "lifo": "LIFO", "rpc": "RPC", "sha": "SHA",
+	"https": "HTTPS", "id": "ID", "ids": "IDs", "io": "IO", "ip": "IP", "json": "JSON", "lifo": "LIFO", "rpc": "RPC",
+	"sha": "SHA",
 	"sql": "SQL", "tcp": "TCP", "tls": "TLS", "ttl": "TTL", "ttls": "TTLs", "udp": "UDP", "uri": "URI", "url": "URL",
 	"urls": "URLs", "utc": "UTC", "uuid": "UUID", "uuids": "UUIDs", "xml": "XML",
 }

@@ -17,7 +17,8 @@ func Parse(file, source string) (*Script, Diagnostics) {
 	s := &Script{File: file, Stem: stem, GoName: camel(stem), Source: source}
 	var diags Diagnostics
 	if !isStem(stem) {
-		diags = append(diags, Diagnostic{file, Pos{1, 1}, 1, "H001", "the file's name is not lower case words joined by _",
+		diags = append(diags, Diagnostic{file, Pos{1, 1}, 1, "H001",
+			"the file's name is not lower case words joined by _",
 			"rename it, for example to " + goodStem(stem) + ".lua"})
 		return s, diags
 	}
@@ -72,8 +73,8 @@ func goodStem(stem string) string {
 
 const byteOrderMark = "\uFEFF"
 
-// constrained reports whether the go command reads the end of a file's name as a system, as in rate_windows.lua.go. It asks for a system
-// that does not exist.
+// constrained reports whether the go command reads the end of a file's name as a system, as in rate_windows.lua.go. It
+// asks for a system that does not exist.
 func constrained(file string) bool {
 	nowhere := build.Context{
 		GOOS:     "nowhere",

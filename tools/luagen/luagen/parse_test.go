@@ -18,7 +18,8 @@ func TestParseReadsTheWholeHeader(t *testing.T) {
 	require.Equal(t, "LockRelease", s.GoName)
 	require.Equal(t, "only the owner's lock is removed", s.Contract.Prose)
 	require.Equal(t, "safe", s.Retry.Word)
-	require.Equal(t, luagen.Key{Name: "lock", Type: "hash", Template: "lock:{$name}", Prose: "o owner, f fence", Pos: luagen.Pos{Line: 10, Col: 14}}, s.Keys[0])
+	require.Equal(t, luagen.Key{Name: "lock", Type: "hash", Template: "lock:{$name}", Prose: "o owner, f fence",
+		Pos: luagen.Pos{Line: 10, Col: 14}}, s.Keys[0])
 	require.Equal(t, luagen.Tuple, s.Reply.Kind)
 	require.Equal(t, []luagen.EnumValue{
 		{Name: "free", Value: 0, Pos: luagen.Pos{Line: 13, Col: 26}},

@@ -14,7 +14,8 @@ type step struct {
 	text string
 }
 
-// way describes how the script comes to a node: the conditions around it, and those before it that were not taken as a way out.
+// way describes how the script comes to a node: the conditions around it, and those before it that were not taken as a
+// way out.
 func (b *body) way(n luaast.Node) string {
 	var steps []step
 	add := func(cond luaast.Expr, holds bool) {

@@ -25,8 +25,8 @@ type platform struct {
 	keys     bool      // refuses keys that are not in KEYS
 }
 
-// platforms are the targets of luagen -target. What they lack was measured on the servers of the table and on miniredis 2.40, and
-// taken from the documentation for the others.
+// platforms are the targets of luagen -target. What they lack was measured on the servers of the table and on miniredis
+// 2.40, and taken from the documentation for the others.
 var platforms = map[string]platform{
 	"redis7":  {commands: onRedis7, lacks: []string{"server", "os"}},
 	"redis8":  {commands: onRedis8, lacks: []string{"server"}},

@@ -9,8 +9,8 @@ import (
 // referenceWidth is that of the lines of a reference.
 const referenceWidth = 110
 
-// Reference describes scripts in Markdown, in the order given: what each does, its keys, arguments, reply and errors, and
-// what it promises.
+// Reference describes scripts in Markdown, in the order given: what each does, its keys, arguments, reply and errors,
+// and what it promises.
 func Reference(title string, scripts []*Script) string {
 	r := &reference{}
 	r.printf("# %s\n\n<!-- Written by luagen doc from the headers of the scripts. -->\n\n", title)
@@ -97,11 +97,13 @@ func (r *reference) promises(s *Script) {
 	if s.ReadOnly {
 		r.item("Contract: reads only; may run on a replica")
 	} else {
-		r.item("Contract " + withProse(s.Contract.Word, escaped(cmp.Or(s.Contract.Prose, contractText[s.Contract.Word]))))
+		r.item("Contract " + withProse(s.Contract.Word,
+			escaped(cmp.Or(s.Contract.Prose, contractText[s.Contract.Word]))))
 	}
 	r.item("Retry " + withProse(cmp.Or(s.Retry.Word, "never"), escaped(s.Retry.Prose)))
 	if s.Merge > 0 {
-		r.item(fmt.Sprintf("For many: one call takes up to %d rows of KEYS and ARGV, and replies with the values of all", s.Merge))
+		r.item(fmt.Sprintf("For many: one call takes up to %d rows of KEYS and ARGV, and replies with the values of "+
+			"all", s.Merge))
 	}
 	if s.Guard != "" {
 		r.item("Guard " + code(s.Guard))

@@ -8,7 +8,8 @@ import (
 	"github.com/luatomic/luatomic/tools/luagen/luaast"
 )
 
-// checkRepeats reports a command that does its work again in a repeat, because no test before it meets what the first run left.
+// checkRepeats reports a command that does its work again in a repeat, because no test before it meets what the first
+// run left.
 func (b *body) checkRepeats() {
 	r := repeats{flow: b.flow(), changed: map[any]bool{}}
 	for _, c := range b.commands {
@@ -26,7 +27,8 @@ func (b *body) checkRepeats() {
 		b.at(
 			c.node,
 			"T001",
-			fmt.Sprintf("@retry safe, and a repeat runs %s again, %s: no test on the way meets what the first run left", names[i], r.way(c.node)),
+			fmt.Sprintf("@retry safe, and a repeat runs %s again, %s: no test on the way meets what the first run left",
+				names[i], r.way(c.node)),
 			"ask first for a token or a mark of the call, or write ---@retry never",
 		)
 	}
@@ -47,7 +49,8 @@ type seenAs struct {
 }
 
 // touches are writes that no read but TTL sees.
-var touches = map[string]bool{"EXPIRE": true, "PEXPIRE": true, "EXPIREAT": true, "PEXPIREAT": true, "PERSIST": true, "PUBLISH": true}
+var touches = map[string]bool{"EXPIRE": true, "PEXPIRE": true, "EXPIREAT": true, "PEXPIREAT": true, "PERSIST": true,
+	"PUBLISH": true}
 
 func (r repeats) noteWrites(c redisCall) {
 	for _, name := range r.commandNames(c.node) {
@@ -106,8 +109,9 @@ func (r repeats) condBefore(p *luaast.If, at luaast.Node) bool {
 	return false
 }
 
-// meets reports that an expression has something in it that a repeat finds changed by the first run: the reply of a write, or
-// of a read of a key that the script writes. The clock and keys that the script only reads are the same for both.
+// meets reports that an expression has something in it that a repeat finds changed by the first run: the reply of a
+// write, or of a read of a key that the script writes. The clock and keys that the script only reads are the same for
+// both.
 func (r repeats) meets(exprs ...luaast.Expr) bool { return r.meetsIn(exprs, false) }
 
 func (r repeats) meetsIn(exprs []luaast.Expr, ordered bool) bool {
@@ -129,7 +133,8 @@ func (r repeats) meetsIn(exprs []luaast.Expr, ordered bool) bool {
 	return found
 }
 
-// replyMeets judges the reply of one command. In an order, the key that grows is no guard: the repeat finds it a step further.
+// replyMeets judges the reply of one command. In an order, the key that grows is no guard: the repeat finds it a step
+// further.
 func (r repeats) replyMeets(c *luaast.Call, ordered bool) bool {
 	rc, ok := r.byNode[c]
 	if !ok || len(rc.args) == 0 {
@@ -140,11 +145,14 @@ func (r repeats) replyMeets(c *luaast.Call, ordered bool) bool {
 	switch {
 	case len(names) == 0:
 		return true
-	case slices.ContainsFunc(names, func(name string) bool { return commands[name].write || strings.HasSuffix(name, "TTL") }):
+	case slices.ContainsFunc(names, func(name string) bool {
+		return commands[name].write || strings.HasSuffix(name, "TTL")
+	}):
 		return true
 	}
 	return slices.ContainsFunc(ids, func(id any) bool {
-		return id == any(everyKey{}) || (r.changed[id] || r.changed[everyKey{}]) && !(ordered && slices.Contains(r.grown, id))
+		return id == any(everyKey{}) || (r.changed[id] || r.changed[everyKey{}]) &&
+			!(ordered && slices.Contains(r.grown, id))
 	})
 }
 

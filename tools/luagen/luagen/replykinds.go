@@ -32,10 +32,14 @@ var replyKinds = map[string]replyKind{}
 
 func init() {
 	for kind, names := range map[replyKind]string{
-		intReply: "APPEND BITCOUNT BITOP COPY DBSIZE DECR DECRBY DEL EXISTS EXPIRE EXPIREAT EXPIRETIME HDEL HEXISTS HINCRBY HLEN HSETNX " +
-			"HSTRLEN INCR INCRBY LINSERT LLEN LPUSH LPUSHX LREM MSETNX PERSIST PEXPIRE PEXPIREAT PEXPIRETIME PFADD PFCOUNT PTTL PUBLISH " +
-			"RENAMENX RPUSH RPUSHX SADD SCARD SDIFFSTORE SETBIT GETBIT SETNX SETRANGE SINTERCARD SINTERSTORE SISMEMBER SMOVE SREM STRLEN " +
-			"SUNIONSTORE TOUCH TTL UNLINK XACK XDEL XLEN XTRIM ZCARD ZCOUNT ZINTERSTORE ZLEXCOUNT ZREM ZREMRANGEBYLEX ZREMRANGEBYRANK " +
+		intReply: "APPEND BITCOUNT BITOP COPY DBSIZE DECR DECRBY DEL EXISTS EXPIRE EXPIREAT EXPIRETIME HDEL HEXISTS " +
+			"HINCRBY HLEN HSETNX " +
+			"HSTRLEN INCR INCRBY LINSERT LLEN LPUSH LPUSHX LREM MSETNX PERSIST PEXPIRE PEXPIREAT PEXPIRETIME PFADD " +
+			"PFCOUNT PTTL PUBLISH " +
+			"RENAMENX RPUSH RPUSHX SADD SCARD SDIFFSTORE SETBIT GETBIT SETNX SETRANGE SINTERCARD SINTERSTORE " +
+			"SISMEMBER SMOVE SREM STRLEN " +
+			"SUNIONSTORE TOUCH TTL UNLINK XACK XDEL XLEN XTRIM ZCARD ZCOUNT ZINTERSTORE ZLEXCOUNT ZREM " +
+			"ZREMRANGEBYLEX ZREMRANGEBYRANK " +
 			"ZREMRANGEBYSCORE ZUNIONSTORE ZRANGESTORE HSET",
 		textReply:   "GETRANGE SUBSTR INCRBYFLOAT HINCRBYFLOAT ZINCRBY ECHO",
 		textOrFalse: "GET HGET GETSET GETDEL GETEX LINDEX RPOPLPUSH LMOVE ZSCORE",
@@ -48,9 +52,11 @@ func init() {
 }
 
 // onePop are commands that reply one text without a count, and a list with one.
-var onePop = map[string]bool{"LPOP": true, "RPOP": true, "SPOP": true, "SRANDMEMBER": true, "HRANDFIELD": true, "ZRANDMEMBER": true}
+var onePop = map[string]bool{"LPOP": true, "RPOP": true, "SPOP": true, "SRANDMEMBER": true, "HRANDFIELD": true,
+	"ZRANDMEMBER": true}
 
-// kindOf is what the expression holds when it is the reply of a command, or a local that keeps one and is not assigned again.
+// kindOf is what the expression holds when it is the reply of a command, or a local that keeps one and is not assigned
+// again.
 func (f flow) kindOf(e luaast.Expr) (replyKind, string) {
 	if p, ok := e.(*luaast.Paren); ok {
 		return f.kindOf(p.X)
@@ -89,8 +95,9 @@ func (f flow) commandKind(c *luaast.Call) (replyKind, string) {
 var (
 	yesNo = map[string]bool{
 		"PFADD": true, "SETNX": true, "HSETNX": true, "MSETNX": true, "EXPIRE": true, "PEXPIRE": true, "EXPIREAT": true,
-		"PEXPIREAT": true, "PERSIST": true, "RENAMENX": true, "COPY": true, "MOVE": true, "SMOVE": true, "SISMEMBER": true,
-		"HEXISTS": true, "GETBIT": true, "SETBIT": true,
+		"PEXPIREAT": true, "PERSIST": true, "RENAMENX": true, "COPY": true, "MOVE": true, "SMOVE": true,
+		"SISMEMBER": true,
+		"HEXISTS":   true, "GETBIT": true, "SETBIT": true,
 	}
 	yesNoOfOne = map[string]int{
 		"DEL": 2, "UNLINK": 2, "EXISTS": 2, "TOUCH": 2, "HDEL": 3, "SADD": 3, "SREM": 3, "ZREM": 3, "XDEL": 3,
@@ -148,7 +155,8 @@ func (f flow) setsPlainly(args []luaast.Expr) bool {
 	return true
 }
 
-// checkKinds reports what a reply of this kind can never be, and a reply that is false where nothing is, used as if it were there.
+// checkKinds reports what a reply of this kind can never be, and a reply that is false where nothing is, used as if it
+// were there.
 func (b *body) checkKinds() {
 	f := b.flow()
 	f.setsRESP, f.tried, f.typed = b.usesRESP(), f.triedVars(), f.typedVars()
@@ -270,7 +278,8 @@ func (f flow) checkSides(n *luaast.Binary, side, other luaast.Expr) {
 	if kind == intReply || kind == intOrFalse {
 		against = "text"
 	}
-	f.at(n, "R009", fmt.Sprintf("the reply of %s is %s, and here it is compared with %s: %s", name, kind, against, what), cure)
+	f.at(n, "R009", fmt.Sprintf("the reply of %s is %s, and here it is compared with %s: %s", name, kind, against,
+		what), cure)
 }
 
 // isOneOfSeveral reports that the comparison stands beside others of the same value: `v == '0' or v == 0`.

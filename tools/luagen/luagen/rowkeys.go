@@ -2,8 +2,8 @@ package luagen
 
 import "fmt"
 
-// Tied reports that each element of @keys goes with one of @args: both lines have one name, and one list of the Go parameters
-// holds both, so that neither is shorter than the other.
+// Tied reports that each element of @keys goes with one of @args: both lines have one name, and one list of the Go
+// parameters holds both, so that neither is shorter than the other.
 func (s *Script) Tied() bool {
 	k := s.VariadicKey()
 	return k != nil && s.Group != nil && s.Group.Name == k.Name
@@ -32,7 +32,8 @@ func (h *headerParser) checkRows() {
 		h.fail(g.Pos, len(g.Name), "H007", "@args "+g.Name+" goes with @keys "+k.Name+", and its values have no names",
 			fmt.Sprintf("write ---@args %s (%s) max=%d", g.Name, "name type", g.Max))
 	case k.Max != 0 && k.Max != g.Max:
-		h.fail(k.Pos, len(k.Name), "H007", fmt.Sprintf("max=%d of @keys differs from max=%d of @args, and both are one list", k.Max, g.Max),
+		h.fail(k.Pos, len(k.Name), "H007",
+			fmt.Sprintf("max=%d of @keys differs from max=%d of @args, and both are one list", k.Max, g.Max),
 			"give the max once, with @args")
 	}
 	k.Max = g.Max
@@ -45,7 +46,8 @@ func (h *headerParser) checkRowTemplates(k *Key) {
 			h.fail(one.Pos, len(one.Name), "H003", one.Name+" has no template, and others of its group have one",
 				"give each key of the group a template")
 		case !usesParam(one.Template, k.Name):
-			h.fail(one.Pos, len(one.Name), "H003", "the template does not name $"+k.Name+": all elements would be one key",
+			h.fail(one.Pos, len(one.Name), "H003",
+				"the template does not name $"+k.Name+": all elements would be one key",
 				fmt.Sprintf("put the element's own part into it, as in \"stock:{$shop}:$%s\"", k.Name))
 		default:
 			if tag, _ := hashTag(one.Template); usesParam(tag, k.Name) && h.Slots.Word != "any" {

@@ -8,7 +8,8 @@ import (
 // Level says what a finding does to a run.
 type Level uint8
 
-// An Error is a script that cannot do what it says: nothing is written. A Warning is printed, and blocks under Config.Strict alone.
+// An Error is a script that cannot do what it says: nothing is written. A Warning is printed, and blocks under
+// Config.Strict alone.
 const (
 	Error Level = iota
 	Warning
@@ -23,7 +24,8 @@ func (l Level) String() string {
 
 // warnings are the rules for what works, and is likely to hurt. All others are errors.
 var warnings = []string{
-	"B001", "B002", "B003", "C003", "E001", "E002", "E003", "H008", "H011", "J001", "K001", "K004", "K005", "N001", "N002", "P001", "P002",
+	"B001", "B002", "B003", "C003", "E001", "E002", "E003", "H008", "H011", "J001", "K001", "K004", "K005", "N001",
+	"N002", "P001", "P002",
 	"R002", "R004", "R005", "R008", "W001", "W002", "W003",
 }
 
@@ -40,9 +42,10 @@ func (ds Diagnostics) HasErrors() bool {
 	return slices.ContainsFunc(ds, func(d Diagnostic) bool { return d.Level() == Error })
 }
 
-// allowable reports whether @allow can switch a rule off: all but those of the syntax, the header and the fragments, and
-// that of @merge, which says what a call looks like.
+// allowable reports whether @allow can switch a rule off: all but those of the syntax, the header and the fragments,
+// and that of @merge, which says what a call looks like.
 func allowable(rule string) bool {
-	return len(rule) == 4 && !strings.Contains("SHF", rule[:1]) && rule != "M001" && strings.Trim(rule[1:], "0123456789") == "" &&
+	return len(rule) == 4 && !strings.Contains("SHF", rule[:1]) && rule != "M001" &&
+		strings.Trim(rule[1:], "0123456789") == "" &&
 		rule[0] >= 'A' && rule[0] <= 'Z'
 }

@@ -10,9 +10,9 @@ import (
 // stackLimit is the most values that one unpack can give.
 const stackLimit = 7999
 
-// isSmall reports a list that can be shown to have at most stackLimit elements: a constructor to which single elements are
-// added, a reply that the command itself bounds, the extra arguments of a function, or a list whose length the script
-// compares with a number.
+// isSmall reports a list that can be shown to have at most stackLimit elements: a constructor to which single elements
+// are added, a reply that the command itself bounds, the extra arguments of a function, or a list whose length the
+// script compares with a number.
 func (b *body) isSmall(e luaast.Expr) bool {
 	if v := localVar(e); v != nil {
 		if v.Vararg || b.isCut(v) || b.passedSmall(v) {
@@ -50,7 +50,8 @@ func (b *body) isCut(v *luaast.Var) bool {
 		for _, pair := range [][2]luaast.Expr{{op.L, op.R}, {op.R, op.L}} {
 			length, ok := pair[0].(*luaast.Unary)
 			limit, isNumber := pair[1].(*luaast.Number)
-			if ok && isNumber && length.Op == "#" && localVar(length.X) == v && limit.Value > 1 && limit.Value <= stackLimit {
+			if ok && isNumber && length.Op == "#" && localVar(length.X) == v && limit.Value > 1 &&
+				limit.Value <= stackLimit {
 				cut = op.Op != "+" && op.Op != "-" && op.Op != "%"
 			}
 		}

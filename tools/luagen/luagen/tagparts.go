@@ -13,7 +13,8 @@ import (
 func (h *headerParser) name(s *scanner, tag, use string) (string, bool) {
 	pos, word := s.pos(), s.word()
 	if !isName(word) {
-		h.fail(pos, len(word), "H003", fmt.Sprintf("@%s wants a name that starts in lower case, got %q", tag, word), use)
+		h.fail(pos, len(word), "H003", fmt.Sprintf("@%s wants a name that starts in lower case, got %q", tag, word),
+			use)
 		return "", false
 	}
 	if (tag == "key" || tag == "arg") && luaast.IsKeyword(word) {
@@ -81,7 +82,8 @@ func (h *headerParser) template(s *scanner) (string, bool) {
 	text = text[:strings.IndexByte(text, '"')]
 	s.skip(len(text) + 2)
 	if _, err := splitTemplate(text); err != nil {
-		h.fail(pos, len(text)+2, "H003", err.Error(), `a template is text with $name for each parameter, as in "queue:{$name}:ready"`)
+		h.fail(pos, len(text)+2, "H003", err.Error(),
+			`a template is text with $name for each parameter, as in "queue:{$name}:ready"`)
 		return "", false
 	}
 	return text, true
@@ -156,7 +158,8 @@ func (h *headerParser) checkTemplates() {
 			first = key
 		default:
 			if want, _ := hashTag(first.Template); want != tag {
-				h.fail(key.Pos, len(key.Name), "K006", fmt.Sprintf("hash tag {%s} differs from {%s} of %s", tag, want, first.Name),
+				h.fail(key.Pos, len(key.Name), "K006", fmt.Sprintf("hash tag {%s} differs from {%s} of %s", tag, want,
+					first.Name),
 					"keys of one script live in one slot: use the same tag")
 			}
 		}
@@ -177,11 +180,13 @@ func (h *headerParser) templateParams(key *Key) {
 		}
 		for _, arg := range h.Args {
 			if arg.Name == p.Param && (arg.Type.Kind != String || arg.Type.Optional) {
-				h.fail(arg.Pos, len(arg.Name), "H004", "$"+p.Param+" is also an argument, and not a string", "rename one of them")
+				h.fail(arg.Pos, len(arg.Name), "H004", "$"+p.Param+" is also an argument, and not a string",
+					"rename one of them")
 			}
 		}
 		if h.Group != nil && h.Group.Name == p.Param && !h.Tied() {
-			h.fail(h.Group.Pos, len(h.Group.Name), "H004", "$"+p.Param+" has the name of the variadic group", "rename one of them")
+			h.fail(h.Group.Pos, len(h.Group.Name), "H004", "$"+p.Param+" has the name of the variadic group",
+				"rename one of them")
 		}
 	}
 }

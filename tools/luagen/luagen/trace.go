@@ -26,8 +26,8 @@ func (o origin) join(other origin) origin {
 	return o
 }
 
-// tracer follows values backwards; seen stops at recursion. When one call of a function is looked at, args holds what it
-// passes for each parameter.
+// tracer follows values backwards; seen stops at recursion. When one call of a function is looked at, args holds what
+// it passes for each parameter.
 type tracer struct {
 	*body
 	seen map[*luaast.Var]bool

@@ -12,7 +12,8 @@ var kindNames = map[string]Kind{
 	"ms": Millis, "s": Seconds, "time.ms": TimeMillis, "time.s": TimeSeconds, "any": Any,
 }
 
-const typeUse = "types are int uint bool float string bytes ms s time.ms time.s enum(a=1, b=2), T? and, in replies, T[], " +
+const typeUse = "types are int uint bool float string bytes ms s time.ms time.s enum(a=1, b=2), T? and, in replies, " +
+	"T[], " +
 	"(name type, ...) and any"
 
 // parseType reads one type. The caller checks that it may stand where it does.

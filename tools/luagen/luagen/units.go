@@ -12,7 +12,8 @@ import (
 var (
 	unitWords  = map[string]Kind{"EX": Seconds, "PX": Millis, "EXAT": TimeSeconds, "PXAT": TimeMillis}
 	unitPlaces = map[string]Kind{
-		"EXPIRE": Seconds, "PEXPIRE": Millis, "EXPIREAT": TimeSeconds, "PEXPIREAT": TimeMillis, "SETEX": Seconds, "PSETEX": Millis,
+		"EXPIRE": Seconds, "PEXPIRE": Millis, "EXPIREAT": TimeSeconds, "PEXPIREAT": TimeMillis, "SETEX": Seconds,
+		"PSETEX":  Millis,
 		"HEXPIRE": Seconds, "HPEXPIRE": Millis, "HEXPIREAT": TimeSeconds, "HPEXPIREAT": TimeMillis,
 	}
 	timed = []Kind{Millis, Seconds, TimeMillis, TimeSeconds}
@@ -51,7 +52,8 @@ func (b *body) checkUnit(e luaast.Expr, place string, want Kind) {
 		b.at(
 			e,
 			"U001",
-			fmt.Sprintf("%s takes %s, and %s is declared as %s", place, typeName(Type{Kind: want}), v.Name, typeName(got)),
+			fmt.Sprintf("%s takes %s, and %s is declared as %s", place, typeName(Type{Kind: want}), v.Name,
+				typeName(got)),
 			"declare the unit that the command takes, or take the command for this unit",
 		)
 	}

@@ -22,8 +22,8 @@ type Vetted struct {
 	Found   Diagnostics
 }
 
-// VetPaths judges files and folders: scripts with and without a header, and the scripts in string literals of Go files. Folders are
-// read with all below them, but for hidden ones, vendor and node_modules. The result is sorted by file.
+// VetPaths judges files and folders: scripts with and without a header, and the scripts in string literals of Go files.
+// Folders are read with all below them, but for hidden ones, vendor and node_modules. The result is sorted by file.
 func VetPaths(paths, targets []string) ([]Vetted, error) {
 	if err := CheckTargets(targets); err != nil {
 		return nil, err
@@ -94,7 +94,8 @@ func unitsOf(file, text string) (units []unit, joined int, err error) {
 	return units, joined, err
 }
 
-// vet judges one script of the file. A text that does not parse, and has places for another tool to fill in, is none yet.
+// vet judges one script of the file. A text that does not parse, and has places for another tool to fill in, is none
+// yet.
 func (v *Vetted) vet(u unit, targets []string, tops declarers) {
 	if u.script.Body == nil && placeholders.MatchString(u.script.Source) {
 		v.Skipped++
@@ -113,8 +114,8 @@ func (v *Vetted) vet(u unit, targets []string, tops declarers) {
 // placeholders are those of ERB, Go templates and formats.
 var placeholders = regexp.MustCompile(`<%|\{\{|%[sdvq]|\$\{`)
 
-// declarers lists the files of a run that declare a name at their top. Programs that put files together before they send them
-// name in one what another declares.
+// declarers lists the files of a run that declare a name at their top. Programs that put files together before they
+// send them name in one what another declares.
 type declarers map[string][]string
 
 func (d declarers) add(file string, s *Script) {

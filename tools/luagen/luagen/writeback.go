@@ -19,11 +19,12 @@ const one = 1 << 16
 
 var overwrites = map[string]overwrite{
 	"SET": {"GET", 2, one, 0}, "GETSET": {"GET", 2, one, 0}, "SETEX": {"GET", 3, one, 0}, "PSETEX": {"GET", 3, one, 0},
-	"HSET": {"HGET", 3, 2, -1}, "HMSET": {"HGET", 3, 2, -1}, "ZADD": {"ZSCORE", 2, 2, 1}, "LSET": {"LINDEX", 3, one, -1},
+	"HSET": {"HGET", 3, 2, -1}, "HMSET": {"HGET", 3, 2, -1}, "ZADD": {"ZSCORE", 2, 2, 1},
+	"LSET": {"LINDEX", 3, one, -1},
 }
 
-// writesBack reports that a command writes what the script has computed of the value that it replaces: a repeat computes
-// on.
+// writesBack reports that a command writes what the script has computed of the value that it replaces: a repeat
+// computes on.
 func (r repeats) writesBack(name string, c redisCall) bool {
 	o, ok := overwrites[name]
 	for at := o.value; ok && at < len(c.args) && at+o.place < len(c.args); at += o.every {

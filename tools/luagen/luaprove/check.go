@@ -15,15 +15,15 @@ import (
 // mostSteps bounds the failing writes of one call, and the repeats of a script that goes on with its work.
 const mostSteps = 100
 
-// Result counts what was tried, and holds the first call that broke a promise. Changes are the calls that changed data or
-// sent a message.
+// Result counts what was tried, and holds the first call that broke a promise. Changes are the calls that changed data
+// or sent a message.
 type Result struct {
 	Calls, Changes, Repeats, Faults, WrongTypes int
 	Broken                                      string // "" when all held
 }
 
-// NotTried says why the promises of a script are open: one that may write keeps or breaks them where a call succeeds and changes
-// something. It is "" where a call did.
+// NotTried says why the promises of a script are open: one that may write keeps or breaks them where a call succeeds
+// and changes something. It is "" where a call did.
 func (r Result) NotTried(s *luagen.Script) string {
 	switch {
 	case r.Calls == 0:
@@ -42,8 +42,8 @@ type checker struct {
 	result Result
 }
 
-// Check runs one call on what the client's database holds, and again and again on the same data: repeated, with each of its
-// writes failing, and with each key of a wrong type. The database is emptied at the end.
+// Check runs one call on what the client's database holds, and again and again on the same data: repeated, with each of
+// its writes failing, and with each key of a wrong type. The database is emptied at the end.
 func Check(ctx context.Context, c *redis.Client, s *luagen.Script, in Input, now int64) (Result, error) {
 	k, err := newChecker(ctx, c, s)
 	if err != nil {
@@ -104,7 +104,8 @@ func (k *checker) call(ctx context.Context, from state, in Input) error {
 	return nil
 }
 
-// atomic reports whether the contract is all or nothing for this call. In a script for many each row is a call of its own.
+// atomic reports whether the contract is all or nothing for this call. In a script for many each row is a call of its
+// own.
 func (k *checker) atomic(in Input) bool {
 	return k.script.Contract.Word == "all-or-nothing" && !k.many(in)
 }
@@ -169,7 +170,8 @@ func (k *checker) toItsEnd(ctx context.Context, from state, in Input) (state, er
 		}
 		from = next.left
 	}
-	return from, k.broken(fmt.Sprintf("V001: @retry resume, and %d repeats do not come to an end", mostSteps), in, from, from)
+	return from, k.broken(fmt.Sprintf("V001: @retry resume, and %d repeats do not come to an end", mostSteps),
+		in, from, from)
 }
 
 // faults fails each write of the call, and looks at what is left and at what a repeat makes of it. A call of many rows
@@ -220,7 +222,8 @@ func (k *checker) left(ctx context.Context, from state, in Input, want, got outc
 			return err
 		}
 		if lost := missing(want.left.things(), again.left, but); lost != "" {
-			return k.broken("V002: dup-only, and a repeat does not make up for "+lost+" after "+got.failed, in, got.left, again.left)
+			return k.broken("V002: dup-only, and a repeat does not make up for "+lost+" after "+got.failed, in,
+				got.left, again.left)
 		}
 	case "resume":
 		end, err := k.toItsEnd(ctx, want.left, in)
@@ -232,7 +235,8 @@ func (k *checker) left(ctx context.Context, from state, in Input, want, got outc
 			return err
 		}
 		if lost := missing(end.things(), again, but); lost != "" {
-			return k.broken("V002: dup-only, and repeats do not make up for "+lost+" after "+got.failed, in, got.left, again)
+			return k.broken("V002: dup-only, and repeats do not make up for "+lost+" after "+got.failed, in,
+				got.left, again)
 		}
 	}
 	return nil
@@ -275,8 +279,10 @@ func (k *checker) wrongTypes(ctx context.Context, from state, in Input, _ outcom
 
 // cures are what to do about each rule.
 var cures = map[string]string{
-	"V001": "let a repeat find a mark of the first run, declare @retry resume where it goes on with the work, or @retry never",
-	"V002": "write once, undo what was written, add before you remove, or say what is left: ---@contract dup-only, ---@allow V002 key: reason",
+	"V001": "let a repeat find a mark of the first run, declare @retry resume where it goes on with the work, or " +
+		"@retry never",
+	"V002": "write once, undo what was written, add before you remove, or say what is left: ---@contract dup-only, " +
+		"---@allow V002 key: reason",
 	"V003": "remove @readonly",
 }
 

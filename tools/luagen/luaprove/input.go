@@ -87,7 +87,8 @@ func noted(list []string, e luaast.Expr) []string {
 
 func (g *source) pick(list ...string) string { return list[g.IntN(len(list))] }
 
-// input draws the keys and arguments of one call. Keys have the names of the header: scripts that name one alike share it.
+// input draws the keys and arguments of one call. Keys have the names of the header: scripts that name one alike share
+// it.
 func (g *source) input() Input {
 	var in Input
 	rows := 1
@@ -198,7 +199,8 @@ func (g *source) stream(key string) [][]any {
 	out := [][]any{
 		{"XADD", key, "1-1", g.pick(g.words...), g.pick(g.words...)},
 		{"XADD", key, "1-2", g.pick(g.words...), g.pick(g.words...)},
-		{"XADD", key, "1-3", g.pick(g.words...), g.pick(g.words...)}, // two deliveries are left for a call and its repeat
+		// two deliveries are left for a call and its repeat
+		{"XADD", key, "1-3", g.pick(g.words...), g.pick(g.words...)},
 	}
 	if g.IntN(2) == 0 {
 		group := g.pick(g.words...)

@@ -1,6 +1,6 @@
-// Package luaprove holds a script against its header by running it on a real server: calls drawn from the declared types, on
-// data that the declared types or the scripts beside it make, each repeated as after a lost reply, with each of its writes
-// failing, and with each key of a wrong type.
+// Package luaprove holds a script against its header by running it on a real server: calls drawn from the declared
+// types, on data that the declared types or the scripts beside it make, each repeated as after a lost reply, with each
+// of its writes failing, and with each key of a wrong type.
 package luaprove
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/luatomic/luatomic/tools/luagen/luagen"
 )
 
-// Prove runs n calls of the script on the client's database, which must hold nothing of worth: it is emptied. The scripts
-// beside it, where they write the same keys, make the data.
+// Prove runs n calls of the script on the client's database, which must hold nothing of worth: it is emptied. The
+// scripts beside it, where they write the same keys, make the data.
 func Prove(
 	ctx context.Context, c *redis.Client, s *luagen.Script, beside []*luagen.Script, n int, seed uint64,
 ) (Result, error) {
@@ -22,7 +22,8 @@ func Prove(
 	if err != nil {
 		return Result{}, err
 	}
-	p := &prover{checker: k, source: newSource(s, seed), family: family(s, beside), made: map[string]bool{}, patience: n / 4}
+	p := &prover{checker: k, source: newSource(s, seed), family: family(s, beside), made: map[string]bool{},
+		patience: n / 4}
 	for range n {
 		in := p.input()
 		from, err := p.prepared(ctx, in)
@@ -67,8 +68,8 @@ func family(s *luagen.Script, beside []*luagen.Script) []*source {
 	return out
 }
 
-// prepared makes the data of a call: by calls of the family at earlier times, and by the declared types where there is no
-// family, or none that makes the key: scripts that only take would find nothing.
+// prepared makes the data of a call: by calls of the family at earlier times, and by the declared types where there is
+// no family, or none that makes the key: scripts that only take would find nothing.
 func (p *prover) prepared(ctx context.Context, in Input) (state, error) {
 	if len(p.family) == 0 {
 		return p.drawn(ctx, in, nil)

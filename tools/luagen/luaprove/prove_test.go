@@ -66,7 +66,8 @@ func TestPromisesThatHold(t *testing.T) {
 	require.Positive(t, result.WrongTypes)
 	careless := strings.Replace(counted, "  redis.call('SREM', done, id)\n", "", 1)
 	require.Contains(t, prove(t, careless).Broken, "V002: all-or-nothing, and a call that failed")
-	accepted := strings.Replace(careless, "---@error", "---@allow V002 done: a call that failed is not made again\n---@error", 1)
+	accepted := strings.Replace(careless, "---@error",
+		"---@allow V002 done: a call that failed is not made again\n---@error", 1)
 	require.Empty(t, prove(t, accepted).Broken)
 	other := strings.Replace(careless, "---@error", "---@allow V002 n: of another key\n---@error", 1)
 	require.NotEmpty(t, prove(t, other).Broken)
@@ -74,19 +75,25 @@ func TestPromisesThatHold(t *testing.T) {
 
 func TestPromisesThatDoNotHold(t *testing.T) {
 	t.Parallel()
-	const move = "---@key a list\n---@key b list\n\nlocal id = redis.call('LINDEX', KEYS[1], 0)\nif not id then return end\n"
+	const move = "---@key a list\n---@key b list\n\nlocal id = redis.call('LINDEX', KEYS[1], 0)\nif not id then " +
+		"return end\n"
 	const first, then = "redis.call('LPOP', KEYS[1])\n", "redis.call('RPUSH', KEYS[2], id)\n"
+	const broken, differs = "V002: all-or-nothing, and a call that failed", "V001: @retry safe, and a repeat changed"
+	const resumed = "---@contract dup-only\n---@retry resume\n"
 	for text, want := range map[string]string{
 		"---@contract all-or-nothing\n---@retry safe\n---@key l list\n---@arg id string\n\n" +
-			"if redis.call('LLEN', KEYS[1]) > 9 then return end\nredis.call('RPUSH', KEYS[1], ARGV[1])\n": "V001: @retry safe, and a repeat changed",
+			"if redis.call('LLEN', KEYS[1]) > 9 then return end\nredis.call('RPUSH', KEYS[1], ARGV[1])\n": differs,
 		"---@contract all-or-nothing\n---@key a string\n---@key h hash\n\n" +
-			"redis.call('SET', KEYS[1], 1)\nredis.call('HSET', KEYS[2], 'f', 1)\n": "V002: all-or-nothing, and a call that failed",
-		"---@readonly\n---@key a string\n\nredis.call('SET', KEYS[1], redis.call('TIME')[1])\n":      "V003: @readonly, and the call changed",
-		"---@contract dup-only\n---@retry resume\n" + move + first + then:                            "V002: dup-only, and repeats do not make up for",
-		"---@contract dup-only\n---@retry safe\n" + move + then + first:                              "V001: @retry safe, and a repeat changed",
-		"---@contract dup-only\n---@retry resume\n---@key n string\n\nredis.call('INCR', KEYS[1])\n": "V001: @retry resume, and 100 repeats do not come",
+			"redis.call('SET', KEYS[1], 1)\nredis.call('HSET', KEYS[2], 'f', 1)\n": broken,
+		"---@readonly\n---@key a string\n\n" +
+			"redis.call('SET', KEYS[1], redis.call('TIME')[1])\n": "V003: @readonly, and the call changed",
+		resumed + move + first + then: "V002: dup-only, and repeats do not make up for",
+		"---@contract dup-only\n---@retry safe\n" + move + then + first: differs,
+		resumed + "---@key n string\n\n" +
+			"redis.call('INCR', KEYS[1])\n": "V001: @retry resume, and 100 repeats do not come",
 		"---@contract dup-only\n---@key a string\n---@key b string\n\n" +
-			"local v = redis.call('GET', KEYS[1])\nif v then\n  redis.call('DEL', KEYS[1])\n  redis.call('DEL', KEYS[2])\n" +
+			"local v = redis.call('GET', KEYS[1])\nif v then\n  redis.call('DEL', KEYS[1])\n" +
+			"  redis.call('DEL', KEYS[2])\n" +
 			"  redis.call('SET', KEYS[1], 'new')\nend\n": "V002: dup-only, and \"{p}:a\" is lost after",
 	} {
 		result := prove(t, head+text)
@@ -98,7 +105,8 @@ func TestPromisesThatDoNotHold(t *testing.T) {
 }
 
 const take = "--- Take takes n pieces.\n---@contract all-or-nothing\n---@retry safe  an order takes its pieces once\n" +
-	"---@key stock hash\n---@arg n int min=1 max=1000\n---@arg order string\n---@reply int\n---@error SOLD_OUT few are left\n\n" +
+	"---@key stock hash\n---@arg n int min=1 max=1000\n---@arg order string\n---@reply int\n---@error SOLD_OUT few " +
+	"are left\n\n" +
 	"local stock, n, order = KEYS[1], tonumber(ARGV[1]), ARGV[2]\n" +
 	"local left = tonumber(redis.call('HGET', stock, 'left') or 0)\n" +
 	"if left < n then return redis.error_reply('SOLD_OUT only ' .. left) end\n"
@@ -106,7 +114,8 @@ const take = "--- Take takes n pieces.\n---@contract all-or-nothing\n---@retry s
 // A script that asks for a field by its name finds it, with a number that is large enough for its arguments.
 func TestFieldsThatAScriptNamesAreStored(t *testing.T) {
 	t.Parallel()
-	const twice = take + "redis.call('HSET', stock, 'o:' .. order, n)\nredis.call('HINCRBY', stock, 'left', -n)\nreturn left - n\n"
+	const twice = take +
+		"redis.call('HSET', stock, 'o:' .. order, n)\nredis.call('HINCRBY', stock, 'left', -n)\nreturn left - n\n"
 	require.Regexp(t, "^V001: @retry safe|^V002: all-or-nothing", prove(t, twice).Broken)
 	many := strings.NewReplacer("min=1 max=1000", "min=5000", "@retry safe ", "@retry never ").Replace(twice)
 	require.Contains(t, prove(t, many).Broken, "V002: all-or-nothing, and a call that failed left something behind")
@@ -117,10 +126,13 @@ func TestFieldsThatAScriptNamesAreStored(t *testing.T) {
 func TestNotTried(t *testing.T) {
 	t.Parallel()
 	client := client(t)
+	unnamed := strings.Replace(take, "'left'", "'le' .. 'ft'", 1)
 	for text, want := range map[string]string{
-		head + "---@contract all-or-nothing\n---@key h hash\n\nredis.call('HDEL', KEYS[1], 'no' .. 'ne')\n":                      "changes anything",
-		head + "---@contract all-or-nothing\n---@key z zset\n\nredis.call('ZREM', KEYS[1], '')\nredis.call('PUBLISH', 'c', 1)\n": "",
-		strings.Replace(take, "'left'", "'le' .. 'ft'", 1) + "redis.call('HINCRBY', stock, 'le' .. 'ft', -n)\nreturn left - n\n": "no call",
+		head + "---@contract all-or-nothing\n---@key h hash\n\n" +
+			"redis.call('HDEL', KEYS[1], 'no' .. 'ne')\n": "changes anything",
+		head + "---@contract all-or-nothing\n---@key z zset\n\n" +
+			"redis.call('ZREM', KEYS[1], '')\nredis.call('PUBLISH', 'c', 1)\n": "",
+		unnamed + "redis.call('HINCRBY', stock, 'le' .. 'ft', -n)\nreturn left - n\n": "no call",
 		counted: "",
 		head + "---@readonly\n---@key a string\n\nreturn redis.call('GET', KEYS[1])\n": "",
 	} {
@@ -147,7 +159,8 @@ func TestPromisesOfTimesAndGroups(t *testing.T) {
 	const stream = "---@contract all-or-nothing\n---@key log stream\n---@arg name string\n\n" +
 		"if redis.call('XLEN', KEYS[1]) == 0 then return end\n"
 	repeated := strings.Replace(stream, "---@key", "---@retry safe\n---@key", 1)
-	const reads, claims = "pcall(redis.call, 'XREADGROUP', 'GROUP', 'a', ", "pcall(redis.call, 'XCLAIM', KEYS[1], 'a', 'b', 0, '1-1'"
+	const reads, claims = "pcall(redis.call, 'XREADGROUP', 'GROUP', 'a', ",
+		"pcall(redis.call, 'XCLAIM', KEYS[1], 'a', 'b', 0, '1-1'"
 	const extends = "redis.call('PEXPIRE', KEYS[1], ARGV[1])\n"
 	for text, want := range map[string]string{
 		longer + "redis.call('PEXPIRE', KEYS[1], left + ARGV[1])\n": "V001: @retry safe, and a repeat changed",
@@ -174,8 +187,8 @@ func TestPromisesOfTimesAndGroups(t *testing.T) {
 	}
 }
 
-// A server that is slow between a run and the look at what it left says nothing about times to live, in the first run or
-// in the second.
+// A server that is slow between a run and the look at what it left says nothing about times to live, in the first run
+// or in the second.
 func TestASlowRunBreaksNoPromise(t *testing.T) {
 	t.Parallel()
 	const slow = "local n = 0\nfor i = 1, 1e6 do n = n + i end\n"
@@ -194,7 +207,8 @@ func TestASlowRunBreaksNoPromise(t *testing.T) {
 // Two scripts that only take leave nothing for each other: data is drawn for them.
 func TestAFamilyOfConsumersMeetsData(t *testing.T) {
 	t.Parallel()
-	pop := parse(t, head+"---@contract all-or-nothing\n---@retry safe\n---@key jobs list\n\nredis.call('LPOP', KEYS[1])\n")
+	pop := parse(t,
+		head+"---@contract all-or-nothing\n---@retry safe\n---@key jobs list\n\nredis.call('LPOP', KEYS[1])\n")
 	cut := parse(t, head+"---@contract all-or-nothing\n---@key jobs list\n\nredis.call('LTRIM', KEYS[1], 1, -1)\n")
 	cut.Stem = "cut"
 	result, err := luaprove.Prove(t.Context(), client(t), pop, []*luagen.Script{pop, cut}, 100, 1)
@@ -206,7 +220,8 @@ func TestAFamilyOfConsumersMeetsData(t *testing.T) {
 func TestScriptsOfAFolderMakeTheDataOfEachOther(t *testing.T) {
 	t.Parallel()
 	pop := parse(t, "--- Pop pops.\n---@contract all-or-nothing\n---@retry safe\n---@key jobs list\n\n"+
-		"local job = redis.call('LINDEX', KEYS[1], 0)\nif job and string.sub(job, 1, 4) == 'job:' then redis.call('LPOP', KEYS[1]) end\n")
+		"local job = redis.call('LINDEX', KEYS[1], 0)\nif job and string.sub(job, 1, 4) == 'job:' then "+
+		"redis.call('LPOP', KEYS[1]) end\n")
 	push := parse(t, "--- Push pushes.\n---@contract all-or-nothing\n---@key jobs list\n---@arg id string\n\n"+
 		"redis.call('RPUSH', KEYS[1], 'job:' .. ARGV[1])\n")
 	push.Stem = "push"

@@ -14,8 +14,8 @@ import (
 // places are what differs in the errors of two scripts that do the same: digests and lines.
 var places = regexp.MustCompile(`[0-9a-f]{40}|user_script:\d+|, on @user_script.*`)
 
-// Same runs n calls with both texts of a script on the same data, and describes the first call after which replies, errors or
-// data differ; "" when none does. The database of the client is emptied.
+// Same runs n calls with both texts of a script on the same data, and describes the first call after which replies,
+// errors or data differ; "" when none does. The database of the client is emptied.
 func Same(
 	ctx context.Context,
 	c *redis.Client,

@@ -11,8 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// readAll returns type, milliseconds to live, elements and DUMP of each key. Sets and hashes have no order of their own. Of a
-// stream it returns pairs: entries and their fields, the last id, groups, their consumers and what is pending.
+// readAll returns type, milliseconds to live, elements and DUMP of each key. Sets and hashes have no order of their
+// own. Of a stream it returns pairs: entries and their fields, the last id, groups, their consumers and what is
+// pending.
 const readAll = `
 local function fields(info)
   local out = {}

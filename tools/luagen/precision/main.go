@@ -1,8 +1,9 @@
-// Precision measures how often luagen's findings are right: it runs vet over a sample of public scripts whose findings were
-// judged by hand, and prints a table.
+// Precision measures how often luagen's findings are right: it runs vet over a sample of public scripts whose findings
+// were judged by hand, and prints a table.
 //
-// The sample holds no source, only where each file is: repository, commit, path and digest. Sources are read from bare or
-// ordinary clones below -sources, one folder owner+name for each repository; a missing one is cloned there from GitHub.
+// The sample holds no source, only where each file is: repository, commit, path and digest. Sources are read from bare
+// or ordinary clones below -sources, one folder owner+name for each repository; a missing one is cloned there from
+// GitHub.
 package main
 
 import (
@@ -190,7 +191,8 @@ func content(sources string, f file) (string, error) {
 
 // gitDir finds the clone of a repository, and makes it where there is none.
 func gitDir(dir, repo string) (string, error) {
-	for _, at := range []string{dir, filepath.Join(dir, ".git"), filepath.Join(dir, "repo"), filepath.Join(dir, "repo", ".git")} {
+	for _, at := range []string{dir, filepath.Join(dir, ".git"), filepath.Join(dir, "repo"),
+		filepath.Join(dir, "repo", ".git")} {
 		if _, err := os.Stat(filepath.Join(at, "HEAD")); err == nil {
 			return at, nil
 		} else if !errors.Is(err, os.ErrNotExist) {
@@ -250,7 +252,8 @@ func (s *sampled) table(w io.Writer, verdicts map[place]bool) {
 	fmt.Fprintf(w, "| all | | %d | %d | %s |\n\n", sum.hits, sum.judged, share(sum.rights, sum.judged))
 	fmt.Fprintf(w, "Scripts: %d. Files with an error: %d of %d, %s.\n", s.scripts, s.stopped, len(s.files),
 		share(s.stopped, len(s.files)))
-	fmt.Fprintf(w, "Whole scripts: %d. With an error after init and fix: %d, %s", s.whole, s.left, share(s.left, s.whole))
+	fmt.Fprintf(w, "Whole scripts: %d. With an error after init and fix: %d, %s", s.whole, s.left,
+		share(s.left, s.whole))
 	for i, rule := range slices.Sorted(maps.Keys(s.reasons)) {
 		fmt.Fprintf(w, "%s%s %d", map[bool]string{true: " (", false: ", "}[i == 0], rule, s.reasons[rule])
 	}

@@ -39,7 +39,8 @@ func TestTableCountsWhatWasJudged(t *testing.T) {
 	require.Equal(
 		t,
 		"| rule | level | findings | judged | right |\n|---|---|---|---|---|\n| G002 | error | 1 | 1 | 0 % |\n"+
-			"| K001 | warning | 2 | 1 | 100 % |\n| all | | 3 | 2 | 50 % |\n\nScripts: 1. Files with an error: 1 of 1, 100 %.\n"+
+			"| K001 | warning | 2 | 1 | 100 % |\n| all | | 3 | 2 | 50 % |\n\nScripts: 1. Files with an error: 1 of "+
+			"1, 100 %.\n"+
 			"Whole scripts: 0. With an error after init and fix: 0, -.\n",
 		b.String(),
 	)
