@@ -210,7 +210,11 @@ func (b *Bus) decides(w *waiter, err error) bool {
 func (b *Bus) decided(w *waiter, r gen.RPCDecideResult) error {
 	switch r.Outcome {
 	case gen.RPCDecideOutcomeDone, gen.RPCDecideOutcomeLost:
-		if err := b.ended(w.id, r.Node, r.Frame); err != nil {
+		if len(r.Frame) == 0 { // another caller with the same key found that the node is dead
+			b.pending.fail(w, lostCall(w.method, r.Node))
+			return nil
+		}
+		if err := b.receiveStored(r.Frame); err != nil {
 			return fmt.Errorf("luatomic: call %q: the reply that is kept cannot be read: %w", w.method, err)
 		}
 		return nil

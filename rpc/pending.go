@@ -228,6 +228,19 @@ func (p *pending) deliver(id string, out outcome) {
 func (p *pending) fail(w *waiter, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.failLocked(w, err)
+}
+
+// lose ends the wait of a call with an error, where the same node still has it.
+func (p *pending) lose(call atNode, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if call.waiter.node == call.node && !call.placing {
+		p.failLocked(call.waiter, err)
+	}
+}
+
+func (p *pending) failLocked(w *waiter, err error) {
 	if w.hasOut || w.gone.Load() {
 		return
 	}
@@ -258,14 +271,22 @@ func (p *pending) methodOf(id string) string {
 	return ""
 }
 
-// nodeOf returns the node that has a call; none where that is not known yet.
-func (p *pending) nodeOf(id string) string {
+// atNode is a call and the node that has it.
+type atNode struct {
+	*waiter
+	node string
+}
+
+// atNodes returns the calls of an id that a node has. It leaves out those whose request is on its way to the server.
+func (p *pending) atNodes(id string) (calls []atNode) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if w := p.calls[id]; w != nil && !w.placing {
-		return w.node
+	for w := p.calls[id]; w != nil; w = w.next {
+		if w.node != "" && !w.placing {
+			calls = append(calls, atNode{w, w.node})
+		}
 	}
-	return ""
+	return calls
 }
 
 // olderThan returns the ids of calls that wait for at least d.
@@ -306,58 +327,6 @@ func (p *pending) byNode() map[string][]*waiter {
 		}
 	}
 	return nodes
-}
-
-// markStored notes ids whose reply was too large to be published.
-func (p *pending) markStored(ids []string) {
-	p.mu.Lock()
-	p.stored = append(p.stored, ids...)
-	p.mu.Unlock()
-	offer(p.arrived)
-}
-
-// takeStored returns the ids that were noted and still wait.
-func (p *pending) takeStored() (calls []string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	ids := p.stored
-	p.stored = nil
-	slices.Sort(ids)
-	for _, id := range slices.Compact(ids) {
-		if p.calls[id] != nil {
-			calls = append(calls, id)
-		}
-	}
-	return calls
-}
-
-// maxFinished bounds the records that wait to be removed; those beyond it expire.
-const maxFinished = 20_000
-
-// enoughFinished is how many records are removed in one command.
-const enoughFinished = 100
-
-// discard notes records that are not needed any more. It reports whether it is worth while to remove them now.
-func (p *pending) discard(keys ...string) (enough bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.finished) < maxFinished {
-		p.finished = append(p.finished, keys...)
-	}
-	return len(p.finished) >= enoughFinished
-}
-
-// takeFinished removes at most n records from the front.
-func (p *pending) takeFinished(n int) []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n = min(n, len(p.finished))
-	records := p.finished[:n:n]
-	p.finished = p.finished[n:]
-	if len(p.finished) == 0 {
-		p.finished = nil
-	}
-	return records
 }
 
 // abandon ends all calls, and refuses new ones until reopen: the bus ends. It returns those that waited.

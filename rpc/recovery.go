@@ -113,9 +113,9 @@ func (b *Bus) readRecords(ctx context.Context, ids []string) {
 func (b *Bus) readSome(ctx context.Context, ids []string) (later []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.Lease/3)
 	defer cancel()
-	nodes := make([]string, len(ids)) // as they were before the records are read
+	calls := make([][]atNode, len(ids)) // as they are before the records are read
 	for i, id := range ids {
-		nodes[i] = b.pending.nodeOf(id)
+		calls[i] = b.pending.atNodes(id)
 	}
 	rows, err := gen.RPCCollect(ctx, b.client, gen.RPCCollectParams{Records: b.records(ids)})
 	for i, row := range rows {
@@ -123,41 +123,35 @@ func (b *Bus) readSome(ctx context.Context, ids []string) (later []string, err e
 			later = append(later, ids[i])
 			continue
 		}
-		b.recorded(ids[i], nodes[i], row)
+		b.recorded(ids[i], calls[i], row)
 	}
 	return later, err
 }
 
-// recorded takes what the record of a call says. node has the request; none while it is on its way to the server.
-func (b *Bus) recorded(id, node string, row gen.RPCCollectRow) {
+// recorded takes what the record of a call said. calls are those that a node had when it was read. An end that no node
+// has sent is theirs, and that of no later call with the same idempotency key.
+func (b *Bus) recorded(id string, calls []atNode, row gen.RPCCollectRow) {
 	switch row.State {
 	case gen.RPCCollectStateDone, gen.RPCCollectStateRefused, gen.RPCCollectStateLost:
-		if err := b.ended(id, row.Node, row.Frame); err != nil {
+		if len(row.Frame) == 0 { // another caller with the same key found that the node is dead
+			for _, call := range calls {
+				b.pending.lose(call, lostCall(call.method, row.Node))
+			}
+		} else if err := b.receiveStored(row.Frame); err != nil {
 			b.pending.deliver(id,
 				outcome{err: fmt.Errorf("luatomic: call %q: the reply that is stored cannot be read: %w",
 					b.pending.methodOf(id), err)})
 		}
 	case gen.RPCCollectStatePending:
-		if node != "" {
+		if len(calls) > 0 {
 			b.outbox.remind(row.Node, id)
 		}
-	case gen.RPCCollectStateMissing:
-		if node != "" { // Redis has lost it, so no reply can be accepted any more
-			err := fmt.Errorf("luatomic: call %q: its record is lost, the handler may have run: %w: %s",
-				b.pending.methodOf(id), ErrNodeLost, node)
-			b.pending.deliver(id, outcome{err: err})
+	case gen.RPCCollectStateMissing: // Redis has lost it, so no reply can be accepted any more
+		for _, call := range calls {
+			b.pending.lose(call, fmt.Errorf("luatomic: call %q: its record is lost, the handler may have run: "+
+				"%w: %s", call.method, ErrNodeLost, call.node))
 		}
 	}
-}
-
-// ended takes the end of a call from its record. The frame is what its node has sent; none, where another caller with
-// the same key found that the node is dead.
-func (b *Bus) ended(id, node string, frame []byte) error {
-	if len(frame) > 0 {
-		return b.receiveStored(frame)
-	}
-	b.pending.deliver(id, outcome{err: lostCall(b.pending.methodOf(id), node)})
-	return nil
 }
 
 // rescue has the server decide about the calls of nodes that do not seem to be alive.
