@@ -96,6 +96,22 @@ func TestTheEndOfAJobRemovesOldMarks(t *testing.T) {
 	}
 }
 
+// A mark whose minute is not over stays, where no older one is removed: a repeated push of its job adds nothing.
+func TestTheEndOfAJobLeavesYoungMarks(t *testing.T) {
+	t.Parallel()
+	for name, end := range jobEnds {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnding(t)
+			require.NoError(t, e.cancelLeased())
+			young := redis.Z{Score: float64(lab.Must(e.c.Time(t.Context()).Result()).UnixMilli()), Member: "a"}
+			require.NoError(t, e.c.ZAdd(t.Context(), lab.Key(e.q, "f"), young).Err())
+			require.NoError(t, end.call(e))
+			require.ElementsMatch(t, []string{"a", end.id}, e.marks())
+		})
+	}
+}
+
 // A call that ends no job leaves the marks to those that do.
 func TestMarksStayWhereNoJobEnds(t *testing.T) {
 	t.Parallel()

@@ -87,7 +87,8 @@ func TestPromisesThatDoNotHold(t *testing.T) {
 			"redis.call('SET', KEYS[1], 1)\nredis.call('HSET', KEYS[2], 'f', 1)\n": broken,
 		"---@readonly\n---@key a string\n\n" +
 			"redis.call('SET', KEYS[1], redis.call('TIME')[1])\n": "V003: @readonly, and the call changed",
-		resumed + move + first + then:                                   "V002: dup-only, and repeats do not make up for",
+		resumed + move + first + then: "V002: dup-only, and repeats " +
+			"do not make up for",
 		"---@contract dup-only\n---@retry safe\n" + move + then + first: differs,
 		resumed + "---@key n string\n\n" +
 			"redis.call('INCR', KEYS[1])\n": "V001: @retry resume, and 100 repeats do not come",
