@@ -12,7 +12,7 @@ import (
 )
 
 // QueueReportSHA is the SHA-1 of queue_report.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReportSHA = "29acbb505900e766882b2b7783159c3cc617a1b5"
+const QueueReportSHA = "f5387c60023fae3e00f63c4e73721082415c58d7"
 
 // QueueReportScript is scripts/queue_report.lua.
 var QueueReportScript = lua.Script{
@@ -61,7 +61,8 @@ type QueueReportEntry struct {
 //
 //   - Contract, dup-only: an error half-way leaves some counts too high, once the report is
 //     repeated.
-//   - Retry: safe; sent again after a lost reply; a report whose number is known counts nothing.
+//   - Retry: safe; sent again after a lost reply; a report whose number is known counts nothing,
+//     and an earlier one than the last lists no process.
 //   - KEYS[1]: queues, zset: {name} or {tag}{name}, scored by the last report in ms; expires.
 //   - KEYS[2]: workers, zset: process, scored by the end of its lease in ms; expires.
 //   - KEYS[3]: about, hash: process to the number of its last report, a space, and its description;

@@ -59,7 +59,7 @@ func Reporter(client lua.Client, prefix string) (count func(q *Queue), report fu
 		counts: make(map[string]*gen.QueueReportEntry),
 	}
 	return func(q *Queue) { p.count(q.keys.Listed, 1, 0, 0, 0) },
-		func(ctx context.Context) { p.report(ctx, reportLease) }
+		func(ctx context.Context) { p.report(ctx) }
 }
 
 // ReportsOfARenewal is how often each of n consumers gets the error of an extend of deliveries that these have.

@@ -100,7 +100,7 @@ type Holding struct {
 }
 
 // Workers returns the live processes that consume queues of that prefix, with what they had at their last report, at
-// most five seconds ago. A process that was killed stays for 15 s.
+// most five seconds ago. One whose last consumer has ended is left out; a process that was killed stays for 15 s.
 //
 // Three reads. Keys: queues:{luatomic}:workers and :about. Cost: O(n) for n processes.
 func Workers(ctx context.Context, client lua.Client, prefix string) ([]Worker, error) {

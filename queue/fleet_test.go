@@ -257,7 +257,8 @@ func TestAReportIsBounded(t *testing.T) {
 	}
 }
 
-// Consumers of one process share one report each five seconds.
+// Consumers of one process share one report each five seconds. Where they end at the same moment, the process leaves
+// the list, whichever of them reports last.
 func TestAProcessSendsOneReport(t *testing.T) {
 	t.Parallel()
 	c := luatomictest.StartServer(t).Client()
@@ -278,6 +279,9 @@ func TestAProcessSendsOneReport(t *testing.T) {
 	for range 20 {
 		<-ended
 	}
+	luatomictest.Eventually(t, 5*time.Second, "the process leaves the list", func() bool {
+		return len(lab.Must(queue.Workers(t.Context(), c, ""))) == 0
+	})
 }
 
 // A report that is repeated, since its reply was lost, counts nothing twice. A process that is silent is removed by the
@@ -306,6 +310,25 @@ func TestARepeatedReportCountsNothing(t *testing.T) {
 	for _, name := range []string{"q", "w", "a", "n"} {
 		require.Positive(t, c.PTTL(ctx, "{"+k+"}"+name).Val(), name)
 	}
+}
+
+// A copy of an earlier report that arrives after the last one of a process does not list that again.
+func TestALateCopyOfAReportListsNoWorker(t *testing.T) {
+	t.Parallel()
+	ctx, c, k := t.Context(), luatomictest.Client(t), "{"+luatomictest.Namespace(t)+"}"
+	report := func(number int64, lease time.Duration) {
+		require.Equal(t, int64(2), lab.Must(gen.QueueReport(ctx, c, gen.QueueReportParams{Queues: k + "q",
+			Workers: k + "w", About: k + "a", Counts: k + "n", Process: "me", Number: number, Lease: lease})))
+	}
+	end := func() float64 { return c.ZScore(ctx, k+"w", "me").Val() }
+	report(2, time.Minute)
+	first := end()
+	report(2, time.Hour)
+	require.Greater(t, end(), first, "a repeat keeps the process on the list")
+	report(2, time.Millisecond)
+	last := end()
+	report(1, time.Minute)
+	require.Equal(t, last, end())
 }
 
 // The report of a producer names its queues, and makes it no worker.

@@ -23,6 +23,8 @@ import (
 const (
 	reportEvery = 5 * time.Second
 	reportLease = 3 * reportEvery
+	// leftLease is that of a process without consumers: it leaves the list.
+	leftLease   = time.Millisecond
 	joinDelay   = 50 * time.Millisecond
 	maxReported = 200 // queues in one report
 	maxHeld     = 100 // jobs of one consumer in a report
@@ -131,11 +133,7 @@ func (p *presence) leave(c *consumer) {
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), c.settleBy())
 	defer cancel()
-	lease := reportLease
-	if last {
-		lease = time.Millisecond
-	}
-	p.report(ctx, lease)
+	p.report(ctx)
 }
 
 func (p *presence) run(ctx context.Context) {
@@ -149,7 +147,7 @@ func (p *presence) run(ctx context.Context) {
 			clock.Sleep(ctx, joinDelay) // others join in the same moment
 		case <-next.C:
 		}
-		p.report(ctx, reportLease)
+		p.report(ctx)
 	}
 }
 
@@ -173,12 +171,12 @@ func (p *presence) entry(queue string) *gen.QueueReportEntry {
 
 // report sends what has happened since the last report. A report without an answer is sent again, under its number,
 // before the next.
-func (p *presence) report(ctx context.Context, lease time.Duration) {
+func (p *presence) report(ctx context.Context) {
 	p.sending.Lock()
 	defer p.sending.Unlock()
 	err := p.send(ctx)
 	if len(p.unsent) == 0 {
-		p.unsent = p.next(lease)
+		p.unsent = p.next()
 		err = cmp.Or(err, p.send(ctx))
 	}
 	p.warn(ctx, err)
@@ -226,9 +224,14 @@ func (p *presence) warn(ctx context.Context, err error) {
 	}
 }
 
-// next are the reports of what has happened since the last ones.
-func (p *presence) next(lease time.Duration) (out []gen.QueueReportParams) {
+// next are the reports of what has happened since the last ones. Where the last consumer has left, each of them takes
+// the process off the list, whichever consumer's it is: those that leave together report in any order.
+func (p *presence) next() (out []gen.QueueReportParams) {
 	p.mu.Lock()
+	lease := reportLease
+	if len(p.consumers) == 0 {
+		lease = leftLease
+	}
 	if time.Since(p.named) > registerAgain {
 		p.named = time.Now()
 		for _, c := range p.consumers {

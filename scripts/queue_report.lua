@@ -5,7 +5,7 @@
 --- been silent for a minute after its lease is removed by the next report of another.
 ---
 ---@contract dup-only  an error half-way leaves some counts too high, once the report is repeated
----@retry    safe  a report whose number is known counts nothing
+---@retry    safe  a report whose number is known counts nothing, and an earlier one than the last lists no process
 ---@key      queues   zset  {name} or {tag}{name}, scored by the last report in ms; expires
 ---@key      workers  zset  process, scored by the end of its lease in ms; expires
 ---@key      about    hash  process to the number of its last report, a space, and its description; expires
@@ -49,7 +49,8 @@ for i = 5, #ARGV, 5 do
     end
   end
 end
-if process ~= '' then
+-- A copy of an earlier report comes late: the process may have left the list since.
+if process ~= '' and (new or numbered == tonumber(last)) then
   if new then -- the number comes after the counts: an error half-way loses none of them
     redis.call('HSET', about, process, number .. ' ' .. description)
   end
