@@ -12,7 +12,7 @@ import (
 )
 
 // RPCJoinSHA is the SHA-1 of rpc_join.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCJoinSHA = "31db3973e72ed03745ddd640906ad7c4ac62afde"
+const RPCJoinSHA = "b38f18199baa0677b9df7a1b1db4f35926c24ba8"
 
 // RPCJoinScript is scripts/rpc_join.lua.
 var RPCJoinScript = lua.Script{
@@ -53,6 +53,7 @@ type RPCJoinResult struct {
 	Now       time.Time
 	Receivers int64
 	Fresh     bool
+	Lapsed    bool
 }
 
 // RPCJoin announces a node for the length of a lease, and its methods where they are given.
@@ -75,7 +76,7 @@ type RPCJoinResult struct {
 //   - KEYS[3]: methods, zset: method, NUL, node; all scores are 0.
 //   - KEYS[4]: serves, hash: node, NUL, part: methods, a line each.
 //   - Reply: receivers: of the notice; fresh: the node is to give its methods: none are known, or
-//     some may be gone, as its lease had ended.
+//     some may be gone, as its lease had ended; lapsed: its lease had ended, or was not known.
 //   - Cost: O(log n) for each method given, n being the number of nodes.
 func RPCJoin(ctx context.Context, c lua.Client, p RPCJoinParams) (RPCJoinResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCJoin)
@@ -112,9 +113,10 @@ func (p *RPCJoinParams) call() *lua.Call {
 
 func decodeRPCJoin(r *lua.Reply) RPCJoinResult {
 	var v RPCJoinResult
-	r.Tuple(3)
+	r.Tuple(4)
 	v.Now = r.TimeMilli("now")
 	v.Receivers = r.Int("receivers")
 	v.Fresh = r.Bool("fresh")
+	v.Lapsed = r.Bool("lapsed")
 	return v
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -127,22 +129,27 @@ func (o *bindings) doubts(connection string) bool {
 	return doubted
 }
 
-// due returns at most n connections that are to be renewed or doubted.
-func (o *bindings) due(n int) []string {
+// due returns the connections that are to be renewed or doubted.
+func (o *bindings) due() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var due []string
-	for connection := range o.doubted {
-		if len(due) < n {
-			due = append(due, connection)
-		}
-	}
+	due := slices.Collect(maps.Keys(o.doubted))
 	for connection, at := range o.bound {
-		if _, doubted := o.doubted[connection]; !doubted && time.Since(at) > boundFor/3 && len(due) < n {
+		if _, doubted := o.doubted[connection]; !doubted && time.Since(at) > boundFor/3 {
 			due = append(due, connection)
 		}
 	}
 	return due
+}
+
+// distrust has all connections renewed now: the server may have lost them with the lease of the node, or given them to
+// others.
+func (o *bindings) distrust() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for connection, at := range o.bound {
+		o.bound[connection] = at.Add(-boundFor)
+	}
 }
 
 // agreed notes that the server thinks as this node does.
@@ -154,11 +161,13 @@ func (o *bindings) agreed(connection string) {
 	}
 }
 
-// renewed notes a renewal. It reports false where the connection was unbound meanwhile.
-func (o *bindings) renewed(connection string) (bound bool) {
+// renewed notes a renewal of a connection that was bound as it was since then. It reports false where the connection
+// was unbound meanwhile.
+func (o *bindings) renewed(connection string, since time.Time) (bound bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if _, bound = o.bound[connection]; bound {
+	at, bound := o.bound[connection]
+	if bound && at.Equal(since) { // else the server may have lost it again
 		o.bound[connection] = time.Now()
 	}
 	return bound
@@ -166,9 +175,10 @@ func (o *bindings) renewed(connection string) (bound bool) {
 
 // Bind makes this node the owner of a connection, so that calls with CallOptions.Connection come here. It fails with
 // ErrConnectionTaken when another live node owns it. The binding lasts until Unbind, or until this node dies or its Run
-// ends; the node renews it. After an error the connection is not this node's: what a request of unknown outcome binds
-// is freed again with the next heartbeats. Checking the owner and binding are one script, on one key that expires after
-// an hour without renewal. Cost: one round trip. Bind waits for Ready.
+// ends; the node renews it, and binds it anew where Redis has lost it with all else. After an error the connection is
+// not this node's: what a request of unknown outcome binds is freed again with the next heartbeats. Checking the owner
+// and binding are one script, on one key that expires after an hour without renewal. Cost: one round trip. Bind waits
+// for Ready.
 func (b *Bus) Bind(ctx context.Context, connection string) error {
 	return b.bind(ctx, connection, lua.Opt[string]{})
 }
@@ -263,67 +273,86 @@ func (b *Bus) ownerOf(ctx context.Context, connection string) (string, error) {
 	return owner, nil
 }
 
-// renewBindings binds again what was bound long ago, and has the server agree about what is doubted: at most 200
-// connections in one pipeline. A connection that another node took is that node's, also when the node is dead; one that
-// is unbound at this moment stays unbound; one that Redis has lost is bound anew.
+// renewBindings binds again what was bound long ago, or may be lost, and has the server agree about what is doubted:
+// 200 connections in one pipeline, for a third of a lease, and the others at the next heartbeat.
 func (b *Bus) renewBindings(ctx context.Context) {
-	due := b.bindings.due(maxBatch)
-	if len(due) == 0 {
-		return
-	}
 	bounded, cancel := context.WithTimeout(ctx, b.opts.Lease/3)
 	defer cancel()
-	batch := lua.NewBatch(b.client)
-	futures, since := make([]*lua.Future[gen.RPCBindResult], len(due)), make([]time.Time, len(due))
-	for i, connection := range due {
-		p := gen.RPCBindParams{Binding: b.keys.Connection(connection), Nodes: b.keys.Nodes, Node: b.Node()}
-		if since[i] = b.bindings.since(connection); !since[i].IsZero() {
+	for due := range slices.Chunk(b.bindings.due(), maxBatch) {
+		if bounded.Err() != nil {
+			return
+		}
+		b.renewSome(ctx, bounded, due)
+	}
+}
+
+// renewSome renews these connections. One that another node took is that node's, also when the node is dead; one that
+// is unbound at this moment stays unbound; those that Redis has lost are bound anew.
+func (b *Bus) renewSome(ctx, bounded context.Context, due []string) {
+	since := make(map[string]time.Time, len(due))
+	for _, connection := range due {
+		since[connection] = b.bindings.since(connection)
+	}
+	var lost []string
+	b.bindAll(ctx, bounded, due, func(connection string, p *gen.RPCBindParams) {
+		if !since[connection].IsZero() {
 			p.From, p.Keep = lua.Some(b.Node()), boundFor
 		}
+	}, func(connection string, r gen.RPCBindResult) {
+		at := since[connection]
+		switch {
+		case at.IsZero() || !b.bindings.since(connection).Equal(at): // the reply is of the past
+		case r.Bound:
+			b.bindings.renewed(connection, at)
+		case r.Owner == "":
+			lost = append(lost, connection)
+		case b.bindings.lose(connection, at):
+			b.report(ctx, taken(connection, r.Owner))
+		}
+		b.bindings.agreed(connection)
+	})
+	if len(lost) > 0 {
+		b.bindAnew(ctx, bounded, lost, since)
+	}
+}
+
+// bindAnew binds connections that Redis has lost. One that is unbound meanwhile is unbound once more: the server may
+// have bound it after that. It waits for no heartbeat.
+func (b *Bus) bindAnew(ctx, bounded context.Context, lost []string, since map[string]time.Time) {
+	b.bindAll(ctx, bounded, lost, func(connection string, p *gen.RPCBindParams) {
+		p.Keep = boundFor
+	}, func(connection string, r gen.RPCBindResult) {
+		var err error
+		switch {
+		case !r.Bound && b.bindings.lose(connection, since[connection]):
+			err = taken(connection, r.Owner)
+		case r.Bound && !b.bindings.renewed(connection, since[connection]):
+			_, err = b.Unbind(bounded, connection)
+		}
+		b.report(ctx, err)
+	})
+}
+
+// bindAll asks the server about the connections in one pipeline, with what each asks for. take gets the replies.
+func (b *Bus) bindAll(ctx, bounded context.Context, connections []string,
+	ask func(connection string, p *gen.RPCBindParams), take func(connection string, r gen.RPCBindResult)) {
+	batch := lua.NewBatch(b.client)
+	futures := make([]*lua.Future[gen.RPCBindResult], len(connections))
+	for i, connection := range connections {
+		p := gen.RPCBindParams{Binding: b.keys.Connection(connection), Nodes: b.keys.Nodes, Node: b.Node()}
+		ask(connection, &p)
 		futures[i] = gen.RPCBindIn(batch, p)
 	}
 	if err := batch.Exec(bounded); err != nil {
 		b.report(ctx, fmt.Errorf("luatomic: renew connections of bus %q: %w", b.name, err))
 	}
-	for i, connection := range due {
+	for i, connection := range connections {
 		r, err := futures[i].Get()
 		if futures[i].Resent() || errors.Is(err, lua.ErrOutcomeUnknown) {
 			b.bindings.doubt(connection)
 		}
-		// else the reply is of the past
-		if err == nil && !since[i].IsZero() && b.bindings.since(connection).Equal(since[i]) {
-			b.report(ctx, b.takeRenewal(bounded, connection, since[i], r))
-		}
 		if err == nil {
-			b.bindings.agreed(connection)
+			take(connection, r)
 		}
 	}
-}
-
-// takeRenewal takes the reply to the renewal of a connection, which was bound then as it is since.
-func (b *Bus) takeRenewal(ctx context.Context, connection string, since time.Time, r gen.RPCBindResult) error {
-	switch {
-	case r.Bound:
-		b.bindings.renewed(connection)
-	case r.Owner == "":
-		return b.bindAnew(ctx, connection, since)
-	case b.bindings.lose(connection, since):
-		return taken(connection, r.Owner)
-	}
-	return nil
-}
-
-// bindAnew binds a connection that Redis has lost. One that is unbound meanwhile is unbound once more: the server may
-// have bound it after that. It waits for no heartbeat.
-func (b *Bus) bindAnew(ctx context.Context, connection string, since time.Time) error {
-	r, err := b.runBind(ctx, connection, lua.Opt[string]{}, boundFor)
-	switch {
-	case err != nil:
-		return fmt.Errorf("luatomic: bind %q: %w", connection, err)
-	case !r.Bound && b.bindings.lose(connection, since):
-		return taken(connection, r.Owner)
-	case r.Bound && !b.bindings.renewed(connection):
-		_, err = b.Unbind(ctx, connection)
-	}
-	return err
 }

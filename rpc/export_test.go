@@ -78,7 +78,7 @@ func (b *Bus) DoubtEnds(connection string) {
 func (b *Bus) Owns(connection string) bool { return b.bindings.has(connection) }
 
 // DueBindings is how many connections are due to be renewed.
-func (b *Bus) DueBindings() int { return len(b.bindings.due(maxBatch)) }
+func (b *Bus) DueBindings() int { return len(b.bindings.due()) }
 
 // Answered reports whether all calls that are kept have their reply, as streams may that wait for parts.
 func (b *Bus) Answered() bool {

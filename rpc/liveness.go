@@ -294,6 +294,9 @@ func (b *Bus) join(ctx context.Context, names []string, give bool) (fresh bool, 
 		sent, again := time.Now(), resent.Note(false)
 		r, err := gen.RPCJoin(resent.Watch(ctx, &again), b.client, params)
 		b.liveness.doubt(give && (err != nil || bool(again)))
+		if r.Lapsed || bool(again) || err != nil && !errors.Is(err, lua.ErrNotExecuted) { // that may hide it
+			b.bindings.distrust()
+		}
 		b.noteReceivers(r.Receivers, err)
 		if err != nil {
 			return false, err

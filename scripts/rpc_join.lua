@@ -26,8 +26,9 @@
 ---@arg      stay     ms  how long the keys of methods and descriptions stay at least; 0: as long as before
 ---@arg      part     int  min=0  which part of its methods is given
 ---@args     name     string  max=500  methods
----@reply    (now time.ms, receivers int, fresh bool)  receivers: of the notice; fresh: the node is to give its
----          methods: none are known, or some may be gone, as its lease had ended
+---@reply    (now time.ms, receivers int, fresh bool, lapsed bool)  receivers: of the notice; fresh: the node is to
+---          give its methods: none are known, or some may be gone, as its lease had ended; lapsed: its lease had ended,
+---          or was not known
 ---@cost     O(log n) for each method given, n being the number of nodes
 
 local nodes, about, methods, serves = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -58,7 +59,8 @@ local now = tonumber(now_ms)
 local over = redis.call('ZRANGE', nodes, '-inf', '(' .. now_ms, 'BYSCORE', 'LIMIT', 0, 100)
 local known, before = redis.call('HEXISTS', serves, node .. '\0' .. '0'), redis.call('ZSCORE', nodes, node)
 -- rpc_find.lua has removed methods of a node whose lease had ended.
-local fresh = known == 0 or not before or tonumber(before) <= now
+local lapsed = not before or tonumber(before) <= now
+local fresh = known == 0 or lapsed
 if stay ~= '0' or #over > 0 then
   redis.call('ZCARD', methods)
 end
@@ -107,4 +109,4 @@ for _, dead in ipairs(over) do
   end
 end
 local receivers = redis.call(shard == '1' and 'SPUBLISH' or 'PUBLISH', outbox .. node, notice)
-return {now, receivers, fresh and #ARGV == 9 and 1 or 0}
+return {now, receivers, fresh and #ARGV == 9 and 1 or 0, lapsed and 1 or 0}
