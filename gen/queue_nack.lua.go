@@ -10,10 +10,10 @@ import (
 )
 
 // QueueNackSHA is the SHA-1 of queue_nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueNackSHA = "42ffab3bcd358e88e367dc68938c56994dd923df"
+const QueueNackSHA = "ffb3207d383b6df519b763699bfd30f43e1ac22d"
 
 // QueueNackGuardedSHA is the SHA-1 of guard.lua and queue_nack.lua joined, which runs under lua.Guard.
-const QueueNackGuardedSHA = "aa9c0d6db25981c0a0f8383b29d7d50674dfbf79"
+const QueueNackGuardedSHA = "aeb1a63f7fca32382adc298b6d62d778d3104c83"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{
@@ -61,8 +61,8 @@ type QueueNackParams struct {
 	Receipt  string // KEYS[11], string: the verdicts of this call, kept for a repeat
 	Options  string // KEYS[12], hash: id to the options of a job, which queue_push.lua wrote
 	Finished string // KEYS[13], zset: ids of finished jobs, scored by that time in ms
-	// ARGV[1] and on, at most 200: delay: ms until it is ready again, below 0 for the dead set;
-	// enqueued_at: in ms, as take returned it.
+	// ARGV[1] and on, at most 200: delay: ms until it is ready again, or until it expires if that is
+	// earlier, below 0 for the dead set; enqueued_at: in ms, as take returned it.
 	Jobs []QueueNackJob
 }
 

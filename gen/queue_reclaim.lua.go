@@ -12,7 +12,7 @@ import (
 )
 
 // QueueReclaimSHA is the SHA-1 of queue_reclaim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReclaimSHA = "eaa1900ee91cc41090b9ab683d0b83389052bc8e"
+const QueueReclaimSHA = "535f4847bca440e993dcb04e30e60a54c21d64dc"
 
 // QueueReclaimScript is scripts/queue_reclaim.lua.
 var QueueReclaimScript = lua.Script{
@@ -59,7 +59,8 @@ type QueueReclaimParams struct {
 	Finished    string // KEYS[12], zset: ids of finished jobs, scored by that time in ms
 	Max         int64  // ARGV[1], 1 to 1000: the most jobs to take back
 	MaxFailures int64  // ARGV[2], at least 0: 0 for no limit; a job's own limit comes before it
-	// ARGV[3], at least 0 ms: delay of a job whose lease ended twice in a row, doubled each time.
+	// ARGV[3], at least 0 ms: delay of a job whose lease ended twice in a row, doubled each time; it is
+	// due when it expires, if that is earlier.
 	Backoff time.Duration
 }
 

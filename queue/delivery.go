@@ -166,10 +166,10 @@ func (q *Queue) newAck(ds []*Delivery, fences []int64) func(context.Context) ([]
 }
 
 // Nack returns the deliveries to the queue after a failure. Without a delay the jobs are ready immediately, behind
-// the others; with one they are scheduled, by the server's clock. Each job counts one failure and keeps the first KiB
-// of the reason. A lost lease is named in a LeaseLostError. A job that was cancelled meanwhile is deleted instead,
-// without an error. After a lost reply the call repeats itself, with the same verdicts, for a minute; see Ack for a
-// call without any reply. A negative delay is lua.ErrOutOfRange.
+// the others; with one they are scheduled, by the server's clock, no later than for their ExpiresAt. Each job counts
+// one failure and keeps the first KiB of the reason. A lost lease is named in a LeaseLostError. A job that was
+// cancelled meanwhile is deleted instead, without an error. After a lost reply the call repeats itself, with the same
+// verdicts, for a minute; see Ack for a call without any reply. A negative delay is lua.ErrOutOfRange.
 //
 // One script for up to 200 deliveries, atomic to other clients. A write refused half-way can deliver a job twice,
 // never lose one. Keys: l, r, s, b, n, d, u, ux, c, w, o, f, i. Cost: O(log n) for each.

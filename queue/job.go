@@ -42,7 +42,8 @@ type Job struct {
 	Timeout time.Duration
 	// ExpiresAt, if set, is when the job is of no use any more, by the server's clock, rounded down to a millisecond.
 	// From then on no worker gets it; a take deletes it. It lies after At. It is not compared with Delay, which only
-	// the server adds to its clock: a job that expires before it is due runs at no time.
+	// the server adds to its clock: a job that expires before it is due runs at no time. One that is given back with a
+	// longer delay, as for a retry, is due when it expires.
 	ExpiresAt time.Time
 }
 

@@ -26,7 +26,8 @@
 ---@key      options    hash  id to the options of a job, which queue_push.lua wrote
 ---@key      finished   zset  ids of finished jobs, scored by that time in ms
 ---@args     job  (id string, fence int, delay int, counted bool, reason string, enqueued_at int)  max=200
----          delay: ms until it is ready again, below 0 for the dead set; enqueued_at: in ms, as take returned it
+---          delay: ms until it is ready again, or until it expires if that is earlier, below 0 for the dead set;
+---          enqueued_at: in ms, as take returned it
 ---@error    LAYOUT  the queue has a later layout
 ---@reply    int[]  0 lost, 1 given back, 2 cancelled and deleted
 ---@cost     O(log n) for each job
@@ -61,7 +62,7 @@ end
 redis.call('LLEN', ready)
 redis.call('ZCARD', scheduled)
 redis.call('ZCARD', wake)
-redis.call('HLEN', options)
+local optioned = redis.call('HLEN', options) > 0
 redis.call('ZCARD', finished)
 local kept, verdicts, n, work = redis.call('GET', receipt), {}, 0, false
 local given, g = 0, 0
@@ -128,7 +129,15 @@ for i = 1, #ARGV, 6 do
       end
       -->
     elseif delay > 0 then
-      redis.call('ZADD', scheduled, string.format('%.0f', now_ms + 1 + delay), id) -- now_ms is rounded down
+      local text = optioned and redis.call('HGET', options, id) or ''
+      --< part/queue_due.lua
+      -- The job is due after the delay, or when it expires, if that is earlier. No worker gets it then, but the take
+      -- that deletes it frees its unique name and its place below the limit, and no drain waits for it.
+      local expires = tonumber(string.match(text, '^%d+') or '0')
+      local due = now_ms + 1 + delay -- now_ms is rounded down
+      due = string.format('%.0f', expires > 0 and math.min(expires, due) or due)
+      -->
+      redis.call('ZADD', scheduled, due, id)
     elseif counted == '1' then
       redis.call('RPUSH', ready, now_ms .. ':' .. id)
     else

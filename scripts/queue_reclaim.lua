@@ -22,7 +22,8 @@
 ---@key      finished  zset  ids of finished jobs, scored by that time in ms
 ---@arg      max           int  min=1 max=1000  the most jobs to take back
 ---@arg      max_failures  int  min=0  0 for no limit; a job's own limit comes before it
----@arg      backoff       ms  min=0  delay of a job whose lease ended twice in a row, doubled each time
+---@arg      backoff       ms  min=0  delay of a job whose lease ended twice in a row, doubled each time; it is due
+---          when it expires, if that is earlier
 ---@allow    V002 failures: a count that is missing is one delivery more
 ---@error    LAYOUT  the queue has a later layout
 ---@reply    (returned int, cancelled int, now int, next_lapse int?, deaths (id string, failures int,
@@ -111,8 +112,14 @@ for i = #ids, 1, -1 do
     elseif count > 1 and was[2] == 'lease over' and backoff > 0 then
       -- Its worker has died twice: the job may be the cause, and others come first.
       local delay = math.min(backoff * 2 ^ math.min(count - 2, 20), 3600000)
-      later[#later + 1] = string.format('%.0f', now_ms + 1 + delay)
-      later[#later + 1] = id
+      --< part/queue_due.lua
+      -- The job is due after the delay, or when it expires, if that is earlier. No worker gets it then, but the take
+      -- that deletes it frees its unique name and its place below the limit, and no drain waits for it.
+      local expires = tonumber(string.match(text, '^%d+') or '0')
+      local due = now_ms + 1 + delay -- now_ms is rounded down
+      due = string.format('%.0f', expires > 0 and math.min(expires, due) or due)
+      -->
+      later[#later + 1], later[#later + 2] = due, id
     else
       entries[#entries + 1] = now_ms .. ':' .. id
     end
