@@ -32,6 +32,7 @@ type bindings struct {
 	// doubted are connections about which the server may think otherwise, and since when: the reply to a request was
 	// lost, so another copy of it may arrive.
 	doubted map[string]time.Time
+	runs    int // how often all were forgotten: the number of the Run
 	// asked are connections about which Bind, Rebind or Unbind asks the server. Each channel is closed when that has
 	// ended.
 	asked map[string]chan struct{}
@@ -76,6 +77,14 @@ func (o *bindings) forget() {
 	defer o.mu.Unlock()
 	clear(o.bound)
 	clear(o.doubted)
+	o.runs++
+}
+
+// run is the number of the Run.
+func (o *bindings) run() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.runs
 }
 
 func (o *bindings) doubt(connection string) {
@@ -84,10 +93,17 @@ func (o *bindings) doubt(connection string) {
 	o.doubted[connection] = time.Now()
 }
 
-func (o *bindings) add(connection string) {
+// add notes a connection that was bound in that Run. It reports false in a later one: the node that asked for it is
+// dead, or is this one, which does not keep it then.
+func (o *bindings) add(connection string, run int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if run != o.runs {
+		o.doubted[connection] = time.Now()
+		return false
+	}
 	o.bound[connection] = time.Now()
+	return true
 }
 
 func (o *bindings) has(connection string) bool {
@@ -208,15 +224,18 @@ func (b *Bus) bind(ctx context.Context, connection string, from lua.Opt[string])
 		return fmt.Errorf("luatomic: bind %q: %w", connection, err)
 	}
 	defer b.bindings.end(connection)
+	run := b.bindings.run()
 	r, err := b.runBind(ctx, connection, from, boundFor)
-	if err != nil {
+	switch {
+	case err != nil:
 		return fmt.Errorf("luatomic: bind %q: %w", connection, err)
-	}
-	if !r.Bound {
+	case !r.Bound:
 		b.bindings.remove(connection)
 		return taken(connection, r.Owner)
+	case !b.bindings.add(connection, run):
+		return fmt.Errorf("luatomic: bind %q: the Run of bus %q was another one: %w; bind it again", connection, b.name,
+			errEnded)
 	}
-	b.bindings.add(connection)
 	return nil
 }
 

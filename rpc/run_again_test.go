@@ -140,3 +140,28 @@ func TestCallsWhileRunEnds(t *testing.T) {
 		require.ErrorIs(t, err, lua.ErrNotExecuted, what)
 	}
 }
+
+// The Run in which a connection is bound ends, and the next one begins, before the server's answer comes: the
+// connection is that of a node that is dead, and Bind says so.
+func TestABindDoesNotOutlastItsRun(t *testing.T) {
+	t.Parallel()
+	ctx, name, c := t.Context(), luatomictest.Namespace(t), luatomictest.Client(t)
+	lua.Direct(c) // the hook sees no shared round trip
+	b, err := rpc.NewBus(c, name, nil)
+	require.NoError(t, err)
+	stop := lab.RunBus(t, b)
+	var again atomic.Bool
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCBindScript), Do: func(run func() error) error {
+		err := run()
+		if !again.Swap(true) {
+			stop()
+			lab.RunBus(t, b)
+			require.NoError(t, b.Ready(ctx))
+		}
+		return err
+	}})
+	require.ErrorContains(t, b.Bind(ctx, "user"), "bind it again")
+	require.False(t, b.Owns("user"))
+	require.NoError(t, b.Bind(ctx, "user"))
+	require.Equal(t, b.Node(), c.Get(ctx, "rpc:{"+name+"}:k:user").Val())
+}
