@@ -164,6 +164,7 @@ func (b *Bus) seek(s *sending, w *waiter) (node string, err error) {
 		if none != nil && !b.decides(w, none) {
 			return "", none
 		}
+		given := time.Now()
 		r, err := b.give(s, w, first, others, again, trust)
 		if err != nil {
 			return "", fmt.Errorf("luatomic: call %q: %w", w.method, err)
@@ -180,7 +181,7 @@ func (b *Bus) seek(s *sending, w *waiter) (node string, err error) {
 				return "", fmt.Errorf("luatomic: call %q: it arrived after its end and has not run: %w", w.method,
 					context.DeadlineExceeded)
 			}
-			_ = b.announce(asking{s}) // it reads the server's clock
+			_ = b.readClock(asking{s}, given)
 		case gen.RPCDecideOutcomeNoLease, gen.RPCDecideOutcomeNoSubscriber:
 			if none != nil {
 				return "", none

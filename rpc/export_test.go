@@ -101,3 +101,6 @@ func (b *Bus) Refusals() (n int) {
 	}
 	return n
 }
+
+// Oversleep has the bus take the server's clock for what it was so long ago, as after a sleep of the machine.
+func (b *Bus) Oversleep(d time.Duration) { b.liveness.clock.offset.Add(-int64(d)) }

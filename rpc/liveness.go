@@ -247,6 +247,17 @@ const (
 // have changed, when the server does not know the node, and now and then. While a copy of an earlier request may
 // arrive, each heartbeat gives them, and withdraws those that were withdrawn.
 func (b *Bus) announce(ctx context.Context) error {
+	return b.announceUnless(ctx, func() bool { return false })
+}
+
+// readClock reads the server's clock by a heartbeat, unless one has done so since: all calls that were late for one
+// reason share it.
+func (b *Bus) readClock(ctx context.Context, since time.Time) error {
+	return b.announceUnless(ctx, func() bool { return b.liveness.clock.readSince(since) })
+}
+
+// announceUnless sends a heartbeat unless it is not needed any more when its turn comes.
+func (b *Bus) announceUnless(ctx context.Context, needless func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.Lease)
 	defer cancel()
 	l := &b.liveness
@@ -254,6 +265,9 @@ func (b *Bus) announce(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	defer l.unlock()
+	if needless() {
+		return nil
+	}
 	if l.hasEnded() { // a call that was under way asks for it
 		return b.notReady(errEnded)
 	}
