@@ -24,11 +24,13 @@ type Fault struct {
 // writes and fails one of them.
 const prefix = `local redis = (function(real) ` +
 	`local writes, at, reached, seconds, micros, n = %s, %d, '%s', '%d', '%d', 0 ` +
-	`local function fails(c) if not writes[string.lower(c)] then return false end n = n + 1 ` +
-	`if n ~= at then return false end real.call('SET', reached, string.lower(c)) return true end ` +
+	`local function fails(c, sub) local name = string.lower(c) ` +
+	`if not writes[name] then name = name .. '|' .. string.lower(tostring(sub)) end ` +
+	`if not writes[name] then return false end n = n + 1 ` +
+	`if n ~= at then return false end real.call('SET', reached, name) return true end ` +
 	`local function faulty(f, raise) return function(c, ...) ` +
 	`if string.lower(c) == 'time' then return {seconds, micros} end ` +
-	`if fails(c) then local e = {err = 'ERR failpoint ' .. n .. ', ' .. c} if raise then error(e) end return e end ` +
+	`if fails(c, ...) then local e = {err = 'ERR failpoint ' .. n .. ', ' .. c} if raise then error(e) end return e end ` +
 	`return f(c, ...) end end ` +
 	`return setmetatable({call = faulty(real.call, true), pcall = faulty(real.pcall, false)}, {__index = real}) end)(redis) `
 
@@ -44,18 +46,16 @@ func (f Fault) Text(source string, n int) string {
 	return head + source
 }
 
-// WriteCommands returns the commands that change data according to the server, and PUBLISH, as a Lua table.
+// WriteCommands returns the commands that change data according to the server, subcommands as xgroup|create, and
+// PUBLISH, as a Lua table.
 func WriteCommands(ctx context.Context, c redis.Cmdable) (string, error) {
-	infos, err := c.Command(ctx).Result()
+	names, err := c.CommandList(ctx, &redis.FilterBy{ACLCat: "write"}).Result()
 	if err != nil {
 		return "", fmt.Errorf("luaprove: the commands of the server: %w", err)
 	}
-	names := []string{"publish=1", "spublish=1"}
-	for name, info := range infos {
-		if slices.Contains(info.Flags, "write") && !strings.ContainsAny(name, "|-.") {
-			names = append(names, strings.ToLower(name)+"=1")
-		}
+	var b strings.Builder
+	for _, name := range slices.Sorted(slices.Values(append(names, "publish", "spublish"))) {
+		fmt.Fprintf(&b, "['%s']=1,", strings.ToLower(name))
 	}
-	slices.Sort(names)
-	return "{" + strings.Join(names, ",") + "}", nil
+	return "{" + b.String() + "}", nil
 }

@@ -285,3 +285,15 @@ func TestFaultsAreThoseOfServerToo(t *testing.T) {
 	err = c.Eval(t.Context(), fault.Text("return server == nil and 1 or 0", 0), nil).Err()
 	require.NoError(t, err, "a server without it is asked in peace")
 }
+
+// A container command, such as XGROUP, is no write: its subcommands are. Here nothing but a failed write can leave the
+// member without its group.
+func TestAWriteOfASubcommandFailsToo(t *testing.T) {
+	t.Parallel()
+	result := prove(t, head+"---@contract all-or-nothing\n---@retry never\n---@key seen set\n---@key jobs stream\n"+
+		"---@arg id string\n\nlocal seen, jobs, id = KEYS[1], KEYS[2], ARGV[1]\n"+
+		"if redis.call('EXISTS', jobs) == 1 then return end\nredis.call('SADD', seen, id)\n"+
+		"redis.call('XGROUP', 'CREATE', jobs, id, '$', 'MKSTREAM')\n")
+	require.Contains(t, result.Broken, "V002: all-or-nothing, and a call that failed left something behind: "+
+		"ERR failpoint 2, XGROUP")
+}
