@@ -228,7 +228,7 @@ func printCoverage(list []*covered, w io.Writer) float64 {
 		line := fmt.Sprintf("%6.1f %%  %s", percentOf(len(c.ran), len(c.statements)), c.file)
 		switch {
 		case c.unmarked:
-			line += "  not known: no room for one more local, which marks need"
+			line += "  not known: no room for one more upvalue, which marks need"
 		case len(c.ran) == 0:
 			line += "  never ran"
 		case len(missed) > 0:

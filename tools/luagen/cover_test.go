@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/luatomictest/luacover"
 	marks "github.com/luatomic/luatomic/tools/luagen/luacover"
+	"github.com/luatomic/luatomic/tools/luagen/luaprove"
 )
 
 // The last statement of count raises, so the statement behind it never runs; the one in the branch needs another call.
@@ -125,14 +127,54 @@ func TestCoverRefusesAScriptThatDoesNotParse(t *testing.T) {
 	}
 }
 
-// A script with as many locals as Lua allows has no room for marks: what ran of it is not known, which is not "never
-// ran".
+// fullScript is countScript with a function of as many upvalues as Lua allows: it has no room for a mark.
+func fullScript() string {
+	var locals, sum strings.Builder
+	for i := range 60 {
+		fmt.Fprintf(&locals, "local u%d = %d\n", i, i)
+		fmt.Fprintf(&sum, " + u%d", i)
+	}
+	full := locals.String() + "local function sum()\n  redis.call('PING')\n  return 0" + sum.String() + "\nend\nsum()\n"
+	return strings.Replace(countScript, "local", full+"local", 1)
+}
+
+// What ran of a script that has no room for marks is not known, which is not "never ran".
 func TestCoverSaysWhichScriptCannotBeMarked(t *testing.T) {
 	dir := t.TempDir()
-	full := strings.Repeat("local x\n", 198)
-	writeFile(t, filepath.Join(dir, "count.lua"), strings.Replace(countScript, "local", full+"local", 1))
+	writeFile(t, filepath.Join(dir, "count.lua"), fullScript())
 	code, stdout, stderr := command("cover", "-scripts", dir, "true")
 	require.Equal(t, 0, code, stderr)
 	require.Contains(t, stdout, filepath.Join(dir, "count.lua")+
-		"  not known: no room for one more local, which marks need\n")
+		"  not known: no room for one more upvalue, which marks need\n")
+}
+
+// A script may use all locals that Lua allows: marks, reports and failing writes take none of them.
+func TestAScriptOfAllLocalsIsMarkedTracedAndProven(t *testing.T) {
+	t.Parallel()
+	client := luatomictest.Client(t)
+	full := strings.Replace(countScript, "local", strings.Repeat("local x\n", 198)+"local", 1)
+	for what, text := range map[string]string{
+		"marked": marks.Mark(full), "traced": marks.Trace("count", full),
+		"proven": luaprove.Fault{Writes: "{}"}.Text(full, 0),
+	} {
+		require.NotEqual(t, full, text, what)
+		n, err := client.Eval(t.Context(), text, []string{luatomictest.Namespace(t) + what}, 5).Int()
+		require.NoError(t, err, what)
+		require.Equal(t, 1, n, what)
+	}
+	require.Contains(t, marks.Trace("count", full), "luagen_to(redis.call(luagen_from(207,")
+}
+
+// Whether a test runs a script that has no room for marks is not known: its mutants meet all tests.
+func TestMutantsOfAScriptThatCannotBeMarkedMeetAllTests(t *testing.T) {
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "go.mod"), "module example.com/app\n\ngo 1.26\n")
+	writeFile(t, filepath.Join(dir, "count.lua"), fullScript())
+	writeFile(t, filepath.Join(dir, "count_test.go"),
+		"package app\n\nimport \"testing\"\n\nfunc TestCount(t *testing.T) {}\n")
+	t.Chdir(dir)
+	code, stdout, stderr := command("mutate", "count.lua", "go", "test")
+	require.Equal(t, 1, code, stderr)
+	require.NotContains(t, stdout, "no test runs this condition")
+	require.Contains(t, stdout, "the tests pass when this condition is always true")
 }

@@ -245,7 +245,7 @@ func (m *mutation) survives(
 		return fate{}, err
 	}
 	for _, test := range tests {
-		if test.lines != nil && !test.lines[script.digest][mutant.If] {
+		if !test.meets(script.digest, mutant.If) {
 			continue
 		}
 		f.ran++

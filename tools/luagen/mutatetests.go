@@ -22,7 +22,7 @@ type mutantTest struct {
 	words []string
 	dir   string
 	took  time.Duration
-	lines map[string]map[int]bool // by digest, those of the scripts that it runs; nil for any
+	lines map[string]map[int]bool // by digest, those of the scripts that it runs; nil for any, also of one script
 }
 
 // run reports whether the command fails, as it does when it takes ten times as long as before and ten seconds more.
@@ -159,11 +159,20 @@ func (m *mutation) observe(ctx context.Context, test *mutantTest) (failed bool, 
 		return false, err
 	}
 	for _, c := range list {
-		if len(c.ran) > 0 {
+		switch {
+		case c.unmarked:
+			test.lines[c.digest] = nil
+		case len(c.ran) > 0:
 			test.lines[c.digest] = c.lines()
 		}
 	}
 	return false, nil
+}
+
+// meets reports whether the test runs a line of a script, or may.
+func (t mutantTest) meets(digest string, line int) bool {
+	lines, runs := t.lines[digest]
+	return t.lines == nil || runs && (lines == nil || lines[line])
 }
 
 // lines are those of the statements that ran.

@@ -46,6 +46,12 @@ func TestTracedScriptsKeepTheirLines(t *testing.T) {
 	require.Contains(t, marks.Trace("a", "server.call('GET', KEYS[1])"),
 		"luagen_to(server.call(luagen_from(1,'GET', KEYS[1])))")
 	require.Equal(t, "if", marks.Trace("a", "if"))
+	full := marks.Trace("a", fullScript())
+	require.NotContains(t, full, "luagen_from(")
+	require.Contains(t, full,
+		"what it calls is not known: with reports it has '..\"more than 60 upvalues in one function\"")
+	_, err := luaast.Parse(full)
+	require.NoError(t, err)
 }
 
 func TestEditorFileIsLuaAndHasEveryCommand(t *testing.T) {

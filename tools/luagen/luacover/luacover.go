@@ -118,14 +118,13 @@ func parts(s luaast.Stmt) (heads []luaast.Expr, bodies [][]luaast.Stmt) {
 // head collects marks that are new in this run, and tells them before anything is called.
 const head = `local luagen_mark do local seen,new,tell={},{},redis.pcall luagen_mark=function(i,now) ` +
 	`if not seen[i] then seen[i]=true new[#new+1]=i end ` +
-	`if now and #new>0 then tell('PUBLISH','%s','%s '..table.concat(new,' ')) new={} end end end `
+	`if now and #new>0 then tell('PUBLISH','%s','%s '..table.concat(new,' ')) new={} end end end`
 
-// Mark returns the script with a mark before each statement. A script that has no room for one more local variable, or
-// does not parse, comes back as it is.
+// Mark returns the script with a mark before each statement. A script with a function that has no room for one more
+// upvalue, or that does not parse, comes back as it is.
 func Mark(source string) string {
 	all := Statements(source)
 	var b strings.Builder
-	fmt.Fprintf(&b, head, Channel, Digest(source))
 	at := 0
 	for i, s := range all {
 		b.WriteString(source[at:s.off])
@@ -137,8 +136,9 @@ func Mark(source string) string {
 		at = s.off
 	}
 	b.WriteString(source[at:])
-	if _, err := luaast.Parse(b.String()); err != nil || len(all) == 0 {
+	marked := luaast.Behind(fmt.Sprintf(head, Channel, Digest(source)), b.String())
+	if _, err := luaast.Parse(marked); err != nil || len(all) == 0 {
 		return source
 	}
-	return b.String()
+	return marked
 }

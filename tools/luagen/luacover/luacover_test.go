@@ -1,6 +1,7 @@
 package luacover_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -39,8 +40,13 @@ func TestStatementsAndMarks(t *testing.T) {
 
 func TestWhatCannotBeMarkedStaysAsItIs(t *testing.T) {
 	t.Parallel()
-	full := strings.Repeat("local x\n", 200)
-	require.Equal(t, full, luacover.Mark(full), "no room for one more local")
+	names := make([]string, 60)
+	for i := range names {
+		names[i] = fmt.Sprint("u", i)
+	}
+	all := strings.Join(names, ",")
+	full := "local " + all + "\nlocal function f() return " + all + " end\nf()\n"
+	require.Equal(t, full, luacover.Mark(full), "no room for one more upvalue")
 	require.Equal(t, "local = 1", luacover.Mark("local = 1"))
 	require.Equal(t, "-- nothing\n", luacover.Mark("-- nothing\n"))
 }

@@ -1,6 +1,7 @@
 package luacover
 
 import (
+	"errors"
 	"fmt"
 	"sort"
 	"strconv"
@@ -25,12 +26,16 @@ const tracer = `local luagen_from,luagen_to do ` +
 	`local function list(...) local t={...} for i=1,math.min(#t,20) do t[i]=show(t[i]) end return table.concat(t,' ',1,math.min(#t,20)) end ` +
 	`tell('PUBLISH','%[1]s','%[2]s KEYS '..show(KEYS)..' ARGV '..show(ARGV)) ` +
 	`luagen_from=function(line,...) tell('PUBLISH','%[1]s','  %[2]s:'..line..': '..list(...)) at=clock() return ... end ` +
-	`luagen_to=function(v) local us=clock()-at tell('PUBLISH','%[1]s','    '..us..' us: '..show(v)) return v end end `
+	`luagen_to=function(v) local us=clock()-at tell('PUBLISH','%[1]s','    '..us..' us: '..show(v)) return v end end`
 
 // runs are the functions that run commands; Valkey has the table redis under the name server, too.
 var runs = map[string]bool{"redis.call": true, "redis.pcall": true, "server.call": true, "server.pcall": true}
 
-// Trace returns the script with each redis.call and redis.pcall reported. One that does not parse comes back as it is.
+// blind reports in place of the calls why there are none.
+const blind = ` redis.pcall('PUBLISH','%[1]s','  %[2]s: what it calls is not known: with reports it has '..%[3]q)`
+
+// Trace returns the script with each redis.call and redis.pcall reported. One that has no room for reports tells so
+// instead; one that does not parse comes back as it is.
 func Trace(name, source string) string {
 	chunk, err := luaast.Parse(source)
 	if err != nil {
@@ -58,15 +63,17 @@ func Trace(name, source string) string {
 	})
 	sort.SliceStable(all, func(i, j int) bool { return all[i].at < all[j].at })
 	var b strings.Builder
-	fmt.Fprintf(&b, tracer, TraceChannel, name)
 	at := 0
 	for _, in := range all {
 		b.WriteString(source[at:in.at] + in.text)
 		at = in.at
 	}
 	b.WriteString(source[at:])
-	if _, err := luaast.Parse(b.String()); err != nil {
-		return source
+	head := fmt.Sprintf(tracer, TraceChannel, name)
+	traced := luaast.Behind(head, b.String())
+	var full *luaast.Error
+	if _, err := luaast.Parse(traced); errors.As(err, &full) {
+		return luaast.Behind(head+fmt.Sprintf(blind, TraceChannel, name, full.Message), source)
 	}
-	return b.String()
+	return traced
 }

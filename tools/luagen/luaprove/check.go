@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatomic/luatomic/tools/luagen/luaast"
 	"github.com/luatomic/luatomic/tools/luagen/luagen"
 )
 
@@ -66,7 +67,15 @@ func Check(ctx context.Context, c *redis.Client, s *luagen.Script, in Input, now
 
 func newChecker(ctx context.Context, c *redis.Client, s *luagen.Script) (*checker, error) {
 	writes, err := WriteCommands(ctx, c)
-	return &checker{c: c, script: s, fault: Fault{writes, reachedKey, unix(now)}}, err
+	if err != nil {
+		return nil, err
+	}
+	fault := Fault{writes, reachedKey, unix(now)}
+	if _, err := luaast.Parse(fault.Text(s.Source, 0)); err != nil {
+		return nil, fmt.Errorf("%s cannot be proven: its redis is a local that fails, and with it there is, at %w: "+
+			"take what it does not need out of that function", s.File, err)
+	}
+	return &checker{c: c, script: s, fault: fault}, nil
 }
 
 // run is one run of the script, its n-th write failing.

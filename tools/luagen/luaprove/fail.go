@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/tools/luagen/luaast"
 )
 
 // Fault makes the text of a script whose clock stands still and, if wanted, one of whose writes fails once.
@@ -32,10 +34,10 @@ const prefix = `local redis = (function(real) ` +
 	`if string.lower(c) == 'time' then return {seconds, micros} end ` +
 	`if fails(c, ...) then local e = {err = 'ERR failpoint ' .. n .. ', ' .. c} if raise then error(e) end return e end ` +
 	`return f(c, ...) end end ` +
-	`return setmetatable({call = faulty(real.call, true), pcall = faulty(real.pcall, false)}, {__index = real}) end)(redis) `
+	`return setmetatable({call = faulty(real.call, true), pcall = faulty(real.pcall, false)}, {__index = real}) end)(redis)`
 
 // other is for scripts that call redis by the name server, which Valkey has besides.
-const other = `local server = (function(has) return has and redis or nil end)(pcall(function() return server end)) `
+const other = ` local server = (function(has) return has and redis or nil end)(pcall(function() return server end))`
 
 // Text returns the script with its n-th write failing; 0 for none.
 func (f Fault) Text(source string, n int) string {
@@ -43,7 +45,7 @@ func (f Fault) Text(source string, n int) string {
 	if strings.Contains(source, "server") {
 		head += other
 	}
-	return head + source
+	return luaast.Behind(head, source)
 }
 
 // WriteCommands returns the commands that change data according to the server, subcommands as xgroup|create, and

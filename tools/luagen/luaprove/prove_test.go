@@ -1,6 +1,7 @@
 package luaprove_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -296,4 +297,19 @@ func TestAWriteOfASubcommandFailsToo(t *testing.T) {
 		"redis.call('XGROUP', 'CREATE', jobs, id, '$', 'MKSTREAM')\n")
 	require.Contains(t, result.Broken, "V002: all-or-nothing, and a call that failed left something behind: "+
 		"ERR failpoint 2, XGROUP")
+}
+
+// A script whose writes cannot be made to fail is not one whose calls change nothing.
+func TestAScriptWithoutRoomForAFailureIsNamed(t *testing.T) {
+	t.Parallel()
+	var locals, sum strings.Builder
+	for i := range 60 {
+		fmt.Fprintf(&locals, "local u%d = %d\n", i, i)
+		fmt.Fprintf(&sum, " + u%d", i)
+	}
+	s := parse(t, head+"---@contract all-or-nothing\n---@retry never\n---@key n string\n\nlocal n = KEYS[1]\n"+
+		locals.String()+"local function add()\n  redis.call('INCRBY', KEYS[1], 1"+sum.String()+")\nend\nadd()\n")
+	_, err := luaprove.Prove(t.Context(), client(t), s, nil, 10, 1)
+	require.ErrorContains(t, err, "a.lua cannot be proven")
+	require.ErrorContains(t, err, "more than 60 upvalues in one function")
 }
