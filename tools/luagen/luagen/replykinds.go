@@ -164,8 +164,13 @@ func (b *body) checkKinds() {
 		switch n := n.(type) {
 		case *luaast.Binary:
 			f.checkKindOp(n)
+			if n.Op == "and" {
+				f.checkKindTruth(n.L)
+			}
 		case *luaast.Unary:
 			switch {
+			case n.Op == "not":
+				f.checkKindTruth(n.X)
 			case n.Op == "-":
 				f.checkMiss(n.X, "in arithmetic")
 			case n.Op == "#" && !f.bare:
@@ -306,20 +311,18 @@ func (f flow) isOneOfSeveral(n *luaast.Binary, side luaast.Expr) bool {
 	return count > 1
 }
 
-// checkKindTruth reports a condition on a number: 0 is true in Lua.
+// checkKindTruth reports a condition on a number: 0 is true in Lua. Outside of a condition, too, `not` asks for truth,
+// and `and` for that of its left side: checkKinds sees to these. A number before `or` may be there for its value.
 func (f flow) checkKindTruth(cond luaast.Expr) {
 	switch e := cond.(type) {
 	case *luaast.Paren:
 		f.checkKindTruth(e.X)
 		return
-	case *luaast.Unary:
-		if e.Op == "not" {
-			f.checkKindTruth(e.X)
-		}
-		return
 	case *luaast.Binary:
-		if e.Op == "and" || e.Op == "or" {
+		if e.Op == "or" {
 			f.checkKindTruth(e.L)
+		}
+		if e.Op == "and" || e.Op == "or" {
 			f.checkKindTruth(e.R)
 		}
 		return
