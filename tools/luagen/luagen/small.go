@@ -177,9 +177,9 @@ func (b *body) isSmallReply(args []luaast.Expr) bool {
 	return false
 }
 
-func (b *body) hasWord(args []luaast.Expr, word string) bool {
+func (b *body) hasWord(args []luaast.Expr, words ...string) bool {
 	for _, arg := range args {
-		if s, ok := arg.(*luaast.Str); ok && strings.EqualFold(s.Value, word) {
+		if s, ok := arg.(*luaast.Str); ok && slices.Contains(words, strings.ToUpper(s.Value)) {
 			return true
 		}
 	}

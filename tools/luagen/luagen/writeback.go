@@ -20,7 +20,8 @@ const one = 1 << 16
 var overwrites = map[string]overwrite{
 	"SET": {"GET", 2, one, 0}, "GETSET": {"GET", 2, one, 0}, "SETEX": {"GET", 3, one, 0}, "PSETEX": {"GET", 3, one, 0},
 	"HSET": {"HGET", 3, 2, -1}, "HMSET": {"HGET", 3, 2, -1}, "ZADD": {"ZSCORE", 2, 2, 1},
-	"LSET": {"LINDEX", 3, one, -1},
+	"LSET": {"LINDEX", 3, one, -1}, "SETBIT": {"GETBIT", 3, one, -1}, "MSET": {"GET", 2, 2, 0},
+	"EXPIRE": {"TTL", 2, one, 0}, "PEXPIRE": {"PTTL", 2, one, 0},
 }
 
 // writesBack reports that a command writes what the script has computed of the value that it replaces: a repeat
