@@ -172,6 +172,22 @@ func (b *body) checkCommand(c redisCall, name string, args map[*luaast.Var]luaas
 	for _, spec := range cmd.keys {
 		b.checkKeys(c, name, cmd, spec, b.tracer(args))
 	}
+	if name == "SORT" || name == "SORT_RO" {
+		b.checkPatterns(c)
+	}
+}
+
+// checkPatterns reports the patterns of SORT, which make keys of the elements.
+func (b *body) checkPatterns(c redisCall) {
+	for i := 2; i+1 < len(c.args); i++ {
+		if !b.hasWord(c.args[i:i+1], "BY", "GET") {
+			continue
+		}
+		i++
+		if s, ok := c.args[i].(*luaast.Str); !ok || strings.Contains(s.Value, "*") {
+			b.reportKey(c.args[i], origin{bad: "a pattern of SORT"})
+		}
+	}
 }
 
 func nearestCommand(name string) string {

@@ -320,7 +320,7 @@ var commands = map[string]command{
 	"SMEMBERS":                      {arity: 2, types: []string{"set"}, keys: []keySpec{{pos: 1, last: 0, step: 1, limit: 0}}, on: onAll},
 	"SMISMEMBER":                    {arity: -3, types: []string{"set"}, keys: []keySpec{{pos: 1, last: 0, step: 1, limit: 0}}, on: onAll},
 	"SMOVE":                         {arity: 4, write: true, types: []string{"set"}, keys: []keySpec{{pos: 1, last: 0, step: 1, limit: 0}, {pos: 2, last: 0, step: 1, limit: 0}}, on: onAll},
-	"SORT":                          {arity: -2, write: true, types: []string{"set", "zset", "list"}, keys: []keySpec{{pos: 1, last: 0, step: 1, limit: 0}}, on: onAll},
+	"SORT":                          {arity: -2, write: true, types: []string{"set", "zset", "list"}, keys: []keySpec{{pos: 1, last: 0, step: 1, limit: 0}, {keyword: "STORE", from: -2, last: 0, step: 1, limit: 0}}, on: onAll},
 	"SORT_RO":                       {arity: -2, types: []string{"set", "zset", "list"}, keys: []keySpec{{pos: 1, last: 0, step: 1, limit: 0}}, on: onAll},
 	"SPOP":                          {arity: -2, write: true, types: []string{"set"}, keys: []keySpec{{pos: 1, last: 0, step: 1, limit: 0}}, on: onAll},
 	"SPUBLISH":                      {arity: 3, on: onAll},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/luatomic/luatomic/tools/luagen/luaast"
 )
@@ -244,7 +245,7 @@ func (c *contract) command(rc redisCall, p state, env argEnv) state {
 	var shown []any
 	for _, a := range c.keyArgs(rc) {
 		for _, id := range c.keysOf(rc.args[a.at], env) {
-			if canFail(name, cmd) && !p.dirty[id] && unknown == nil {
+			if c.canFail(rc, name, cmd, a.spec) && !p.dirty[id] && unknown == nil {
 				unknown = rc.args[a.at]
 			}
 			if len(cmd.types) > 0 || name == "DEL" || name == "UNLINK" || name == "TYPE" {
@@ -301,8 +302,12 @@ func (c *contract) report(rc redisCall, name string, key luaast.Expr, wrote *lua
 	)
 }
 
-// canFail reports a command that raises an error on a key of another type. The others take any key, or replace it.
-func canFail(name string, cmd command) bool { return len(cmd.types) > 0 && !replaces[name] }
+// canFail reports a command that raises an error on a key of another type. The others take any key, or replace it, as
+// those that store what they read do.
+func (c *contract) canFail(rc redisCall, name string, cmd command, key keySpec) bool {
+	stores := strings.HasPrefix(key.keyword, "STORE") || strings.HasSuffix(name, "STORE") && key.pos == 1
+	return len(cmd.types) > 0 && !stores && (!replaces[name] || name == "SET" && c.hasWord(rc.args[min(3, len(rc.args)):], "GET"))
+}
 
 var (
 	replaces = map[string]bool{

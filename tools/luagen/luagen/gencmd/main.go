@@ -148,7 +148,7 @@ func fieldsOf(c []any) []string {
 	if types := typesOf(c[6].([]any)); len(types) > 0 {
 		fields = append(fields, fmt.Sprintf("types: []string{%s}", strings.Join(types, ", ")))
 	}
-	if keys := keySpecs(c[8].([]any)); len(keys) > 0 {
+	if keys := append(keySpecs(c[8].([]any)), unplaced[c[0].(string)]...); len(keys) > 0 {
 		fields = append(fields, fmt.Sprintf("keys: []keySpec{%s}", strings.Join(keys, ", ")))
 	}
 	if len(c[9].([]any)) > 0 {
@@ -156,6 +156,9 @@ func fieldsOf(c []any) []string {
 	}
 	return fields
 }
+
+// unplaced are keys that COMMAND marks as unknown, since their keyword can stand anywhere. It is the last of its name.
+var unplaced = map[string][]string{"sort": {`{keyword: "STORE", from: -2, last: 0, step: 1, limit: 0}`}}
 
 // families maps ACL categories to the Redis type they work on.
 var families = map[string]string{
