@@ -19,7 +19,8 @@ usage: luagen prove [-redis URL] [-n calls] [-seed number] FILE or FOLDER...
 Calls are drawn from the declared types, with a stopped clock. The scripts of one run whose keys have the same names make the
 data of each other; data of the declared types is drawn for a script that stands alone, and for keys that none of them makes.
 Each call is repeated at once, as after a lost reply, made again with each of its writes failing, and with each key of a wrong
-type, and the data, times to live too, is held against @retry, @contract and @readonly. A redis-server or valkey-server from PATH is started for the run.
+type, and the data, times to live too, is held against @retry, @contract,
+@readonly and @merge. A redis-server or valkey-server from PATH is started for the run.
 
   -n calls      of each script; default 100
   -redis URL    another server, and the number of the database; IT IS EMPTIED: redis://localhost:6379/9

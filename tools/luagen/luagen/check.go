@@ -17,6 +17,7 @@ func (b *body) check() {
 		return
 	}
 	b.checkBindings()
+	b.checkRowsOfMany()
 	b.checkCommands()
 	if b.bare {
 		b.checkBareReply()

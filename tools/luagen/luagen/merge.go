@@ -1,6 +1,11 @@
 package luagen
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+
+	"github.com/luatomic/luatomic/tools/luagen/luaast"
+)
 
 const mergeUse = "---@merge max=64"
 
@@ -43,6 +48,29 @@ func (h *headerParser) checkMerge() {
 	if r := h.Reply; r != nil && (r.Kind == Array || r.Kind == Tuple && r.Optional) {
 		fail("the reply of a row has no fixed number of values",
 			"declare a value or (field type, ...) with as many values in each row")
+	}
+}
+
+// checkRowsOfMany reports a script for many that has no way to the keys of a row behind the first: the other callers
+// would be told that theirs is done.
+func (b *body) checkRowsOfMany() {
+	if b.Merge == 0 {
+		return
+	}
+	reached := false
+	luaast.Inspect(b.Body.Body, func(n, parent luaast.Node) bool {
+		if e, ok := n.(luaast.Expr); ok && isGlobal(e, "KEYS") {
+			_, isLength := parent.(*luaast.Unary)
+			whole, _ := parent.(luaast.Expr)
+			_, literal := entry(whole)
+			reached = reached || !isLength && !literal
+		}
+		return !reached
+	})
+	if !reached {
+		*b.found = append(*b.found, Diagnostic{b.File, b.MergePos, len("max"), "M001",
+			"@merge, and the script reads the keys of the first row alone",
+			fmt.Sprintf("go through all rows: for i = 1, #KEYS, %d do", b.stride(true))})
 	}
 }
 

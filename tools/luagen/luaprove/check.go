@@ -101,9 +101,9 @@ func (k *checker) call(ctx context.Context, from state, in Input) error {
 	if want.failed == "" && !from.same(want.left) {
 		k.result.Changes++
 	}
-	steps := []func(context.Context, state, Input, outcome) error{k.repeat, k.faults, k.wrongTypes}
+	steps := []func(context.Context, state, Input, outcome) error{k.repeat, k.rows, k.faults, k.wrongTypes}
 	if want.failed != "" {
-		steps = steps[2:]
+		steps = steps[3:]
 	}
 	for _, step := range steps {
 		if err := step(ctx, from, in, want); err != nil || k.result.Broken != "" {
@@ -293,6 +293,7 @@ var cures = map[string]string{
 	"V002": "write once, undo what was written, add before you remove, or say what is left: ---@contract dup-only, " +
 		"---@allow V002 key: reason",
 	"V003": "remove @readonly",
+	"V004": "go through all rows, and let none find what another one of the same call has not written yet",
 }
 
 func (k *checker) broken(what string, in Input, before, after state) error {

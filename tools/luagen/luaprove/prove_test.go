@@ -313,3 +313,13 @@ func TestAScriptWithoutRoomForAFailureIsNamed(t *testing.T) {
 	require.ErrorContains(t, err, "a.lua cannot be proven")
 	require.ErrorContains(t, err, "more than 60 upvalues in one function")
 }
+
+// A script for many whose second row is dropped tells its caller that it is done.
+func TestARowOfManyThatIsDroppedIsFound(t *testing.T) {
+	t.Parallel()
+	const many = head + "---@contract all-or-nothing\n---@retry safe\n---@merge max=8\n---@key n string\n" +
+		"---@arg v string\n\nfor i, n in ipairs(KEYS) do\n  redis.call('SET', n, ARGV[i], 'EX', 60)\n"
+	result := prove(t, many+"  if i == 1 then break end\nend\n")
+	require.Contains(t, result.Broken, "V004: @merge, and a call of two rows leaves what its rows leave in no order")
+	require.Empty(t, prove(t, many+"end\n").Broken)
+}
