@@ -306,7 +306,8 @@ func (c *contract) report(rc redisCall, name string, key luaast.Expr, wrote *lua
 // those that store what they read do.
 func (c *contract) canFail(rc redisCall, name string, cmd command, key keySpec) bool {
 	stores := strings.HasPrefix(key.keyword, "STORE") || strings.HasSuffix(name, "STORE") && key.pos == 1
-	return len(cmd.types) > 0 && !stores && (!replaces[name] || name == "SET" && c.hasWord(rc.args[min(3, len(rc.args)):], "GET"))
+	reads := name == "SET" && c.hasWord(rc.args[min(3, len(rc.args)):], "GET")
+	return len(cmd.types) > 0 && !stores && (!replaces[name] || reads)
 }
 
 var (
