@@ -21,10 +21,18 @@ func (t Text) hooked(s *Script) Text {
 	}
 	source := luahook.Rewrite(s.Name, s.SHA, *t.Source)
 	out := Text{Guard: t.Guard, Source: &source}
-	sum := sha1.Sum([]byte(out.String()))
-	out.SHA = hex.EncodeToString(sum[:])
+	if t.Guard != nil && luahook.Guard != nil {
+		guard := luahook.Guard(digest(*t.Guard), *t.Guard)
+		out.Guard = &guard
+	}
+	out.SHA = digest(out.String())
 	have, _ := rewritten.LoadOrStore(t.SHA, out)
 	return have.(Text)
+}
+
+func digest(text string) string {
+	sum := sha1.Sum([]byte(text))
+	return hex.EncodeToString(sum[:])
 }
 
 // observe tells a test which client is about to send.

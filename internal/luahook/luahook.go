@@ -6,5 +6,8 @@ package luahook
 // never changes. Lines of the result are lines of the script.
 var Rewrite func(name, sha, source string) string
 
+// Guard does the same with the text of a guard, which the script follows.
+var Guard func(sha, source string) string
+
 // Client is called before each call, with the client that sends it. It is set before the first call, and never changes.
 var Client func(client any)

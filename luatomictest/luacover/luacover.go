@@ -42,6 +42,7 @@ func init() {
 		c := &collector{dir: dir, channel: luacover.Channel, servers: map[string]*server{}, seen: map[string]bool{}}
 		c.take = c.note
 		luahook.Rewrite = func(_, _, source string) string { return luacover.Mark(source) }
+		luahook.Guard = func(_, source string) string { return luacover.MarkGuard(source) }
 		luahook.Client, collecting = c.client, c
 	}
 	if dir := os.Getenv(TraceVar); dir != "" {
@@ -62,12 +63,13 @@ func init() {
 		if err != nil || !ok {
 			panic(fmt.Sprintf("luacover: %s names no mutant: %v", MutantVar, err))
 		}
-		luahook.Rewrite = func(_, sha, source string) string {
+		luahook.Guard = func(sha, source string) string {
 			if sha == digest {
 				return mutant
 			}
 			return source
 		}
+		luahook.Rewrite = func(_, sha, source string) string { return luahook.Guard(sha, source) }
 	}
 }
 

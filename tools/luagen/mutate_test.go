@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
 	marks "github.com/luatomic/luatomic/tools/luagen/luacover"
 )
 
@@ -190,4 +192,53 @@ func TestMutantsOfAnElseifMeetTests(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, fate{missed: false, ran: 1}, got, mutant.Cond)
 	}
+}
+
+const guardScript = `do
+  local lease, token = table.remove(KEYS), table.remove(ARGV)
+  if redis.call('GET', lease) ~= token then
+    return redis.error_reply('FENCED the lease is not held')
+  end
+end
+`
+
+type heldLease struct{ key, token string }
+
+func (l heldLease) GuardKey() string   { return l.key }
+func (l heldLease) GuardToken() string { return l.token }
+
+// The child of the test below.
+func TestGuardChild(t *testing.T) {
+	t.Parallel()
+	client, key := luatomictest.Client(t), "{"+luatomictest.Namespace(t)+"}"
+	guard, source := guardScript, "redis.call('SET', KEYS[1], 'x')\n"
+	script := lua.Script{Name: "write", SHA: marks.Digest(source), Source: &source,
+		Guarded: lua.Text{SHA: marks.Digest(guard + source), Guard: &guard, Source: &source}}
+	write := func(token string) error {
+		call := lua.NewCall(&script, 1, 0)
+		call.Key("n", key)
+		call.EndKeys()
+		_, err := lua.Run(t.Context(), lua.Guard(client, heldLease{key + "lease", token}), call,
+			func(*lua.Reply) struct{} { return struct{}{} })
+		return err
+	}
+	require.NoError(t, client.Set(t.Context(), key+"lease", "mine", 0).Err())
+	require.NoError(t, write("mine"))
+	if os.Getenv("LUAGEN_CHILD_FULL") != "" {
+		require.ErrorIs(t, write("other"), lua.ErrFenced)
+	}
+}
+
+// A guard has mutants as the scripts behind it have.
+func TestMutantsOfAGuardMeetTests(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "guard.lua")
+	writeFile(t, file, guardScript)
+	child := []string{"mutate", file, os.Args[0], "-test.run", "TestGuardChild"}
+	code, stdout, stderr := command(child...)
+	require.Equal(t, 1, code, stderr)
+	require.Contains(t, stdout, "guard.lua:3: the tests pass when this condition is always false: ")
+	require.Contains(t, stdout, "mutants 2, of which the tests miss 1\n")
+	t.Setenv("LUAGEN_CHILD_FULL", "1")
+	code, stdout, stderr = command(child...)
+	require.Equal(t, 0, code, stdout+stderr)
 }

@@ -122,7 +122,14 @@ const head = `local luagen_mark do local seen,new,tell={},{},redis.pcall luagen_
 
 // Mark returns the script with a mark before each statement. A script with a function that has no room for one more
 // upvalue, or that does not parse, comes back as it is.
-func Mark(source string) string {
+func Mark(source string) string { return marked(source, luaast.Behind) }
+
+// MarkGuard does the same with a guard. The script behind it begins on its last line.
+func MarkGuard(source string) string {
+	return marked(source, func(head, guard string) string { return "do " + head + " " + guard + "end " })
+}
+
+func marked(source string, behind func(head, script string) string) string {
 	all := Statements(source)
 	var b strings.Builder
 	at := 0
@@ -136,9 +143,9 @@ func Mark(source string) string {
 		at = s.off
 	}
 	b.WriteString(source[at:])
-	marked := luaast.Behind(fmt.Sprintf(head, Channel, Digest(source)), b.String())
-	if _, err := luaast.Parse(marked); err != nil || len(all) == 0 {
+	text := behind(fmt.Sprintf(head, Channel, Digest(source)), b.String())
+	if _, err := luaast.Parse(text); err != nil || len(all) == 0 {
 		return source
 	}
-	return marked
+	return text
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/tools/luagen/luaast"
 	"github.com/luatomic/luatomic/tools/luagen/luacover"
 )
 
@@ -54,4 +55,16 @@ func TestWhatCannotBeMarkedStaysAsItIs(t *testing.T) {
 func TestMarkBeforeParenthesis(t *testing.T) {
 	t.Parallel()
 	require.NotEqual(t, "(redis.call)('PING')", luacover.Mark("(redis.call)('PING')"))
+}
+
+// The script behind a guard keeps its lines, and sees no mark of the guard.
+func TestAMarkedGuardStaysApartFromTheScriptBehindIt(t *testing.T) {
+	t.Parallel()
+	const guard = "do\n  if x() then\n    return 1\n  end\nend\n"
+	marked := luacover.MarkGuard(guard)
+	require.Equal(t, 2, strings.Count(marked, "luagen_mark("))
+	require.Equal(t, strings.Count(guard, "\n"), strings.Count(marked, "\n"))
+	require.True(t, strings.HasSuffix(marked, "\nend "), "the script comes on this line")
+	_, err := luaast.Parse(marked + luacover.Mark("return 2\n"))
+	require.NoError(t, err)
 }
