@@ -163,6 +163,10 @@ func (g *source) value(t luagen.Type, low, high *int64) string {
 		return g.number(low, high, 60_000, 90_000)
 	case luagen.Seconds:
 		return g.number(low, high, 60, 90)
+	case luagen.Int:
+		if low == nil || *low < 0 {
+			return g.number(low, high, 0, 1, 2, 5, 10, -1)
+		}
 	}
 	return g.number(low, high, 0, 1, 2, 5, 10)
 }

@@ -323,3 +323,12 @@ func TestARowOfManyThatIsDroppedIsFound(t *testing.T) {
 	require.Contains(t, result.Broken, "V004: @merge, and a call of two rows leaves what its rows leave in no order")
 	require.Empty(t, prove(t, many+"end\n").Broken)
 }
+
+// An int without a least value may be below 0, and so is it drawn.
+func TestCallsHaveNumbersBelowZero(t *testing.T) {
+	t.Parallel()
+	result := prove(t, head+"---@contract all-or-nothing\n---@retry safe\n---@key n string\n---@arg by int\n\n"+
+		"local n, by = KEYS[1], tonumber(ARGV[1])\nlocal have = tonumber(redis.call('GET', n) or 0) or 0\n"+
+		"if by < have and by < 0 then redis.call('SET', n, have + by) end\n")
+	require.Contains(t, result.Broken, "V001: @retry safe, and a repeat changed")
+}
