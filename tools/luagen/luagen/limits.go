@@ -36,7 +36,8 @@ func (b *body) checkLoopEnd(at luaast.Expr, bounds ...luaast.Expr) {
 	}
 }
 
-// checkTurns reports a condition that never ends its loop, and one that compares a counter with an argument.
+// checkTurns reports a condition that never ends its loop, one that compares a counter with an argument, and one that
+// counts the argument itself down.
 func (b *body) checkTurns(cond luaast.Expr, endless string, body []luaast.Stmt) {
 	switch e := cond.(type) {
 	case *luaast.Paren:
@@ -47,12 +48,37 @@ func (b *body) checkTurns(cond luaast.Expr, endless string, body []luaast.Stmt) 
 		}
 	case *luaast.Binary:
 		for _, side := range [][2]luaast.Expr{{e.L, e.R}, {e.R, e.L}} {
-			if v := localVar(side[0]); isOrder(e.Op) && v != nil && v.Writes > 0 &&
-				b.unboundedArg(side[0], map[*luaast.Var]bool{}) == "" {
+			v := localVar(side[0])
+			if !isOrder(e.Op) || v == nil || v.Writes == 0 {
+				continue
+			}
+			_, toNumber := side[1].(*luaast.Number)
+			switch b.unboundedArg(side[0], map[*luaast.Var]bool{}) {
+			case "":
 				b.checkLoopEnd(side[1], side[1])
+			default:
+				if toNumber && stepsDown(v, body) {
+					b.checkLoopEnd(cond, side[0])
+				}
 			}
 		}
 	}
+}
+
+// stepsDown reports that a turn takes a number off the variable.
+func stepsDown(v *luaast.Var, body []luaast.Stmt) bool {
+	return slices.ContainsFunc(body, func(s luaast.Stmt) bool {
+		a, ok := s.(*luaast.Assign)
+		if !ok || len(a.Targets) != 1 || len(a.Exprs) != 1 || localVar(a.Targets[0]) != v {
+			return false
+		}
+		op, ok := a.Exprs[0].(*luaast.Binary)
+		if !ok || op.Op != "-" || localVar(op.L) != v {
+			return false
+		}
+		_, ok = op.R.(*luaast.Number)
+		return ok
+	})
 }
 
 func isOrder(op string) bool { return op == "<" || op == ">" || op == "<=" || op == ">=" }
