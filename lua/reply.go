@@ -140,10 +140,13 @@ func (r *Reply) Bool(name string) bool {
 	return false
 }
 
-// Float reads a number sent as text.
+// Float reads a number sent as text. 0/0 is nan to some servers and -nan to others, by their processor: both are NaN.
 func (r *Reply) Float(name string) float64 {
 	v := r.next()
 	if s, ok := v.(string); ok {
+		if s == "-nan" {
+			return math.NaN()
+		}
 		if f, err := strconv.ParseFloat(s, 64); err == nil {
 			return f
 		}

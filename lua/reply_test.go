@@ -369,3 +369,13 @@ func TestReplyOfAnyKind(t *testing.T) {
 		require.Equal(t, want, got)
 	}
 }
+
+// Lua prints 0/0 as the C library of the server does, on some processors with a sign.
+func TestNoNumberIsANumberOfEachSign(t *testing.T) {
+	t.Parallel()
+	for text, isNaN := range map[string]bool{"nan": true, "-nan": true, "inf": false, "-inf": false} {
+		got, err := decode(text, func(r *lua.Reply) float64 { return r.Float("mean") })
+		require.NoError(t, err, text)
+		require.Equal(t, isNaN, math.IsNaN(got), text)
+	}
+}
