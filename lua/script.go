@@ -47,7 +47,10 @@ import (
 )
 
 // Client is any go-redis client: Client, ClusterClient, Ring, the Sentinel
-// failover client, or an AutoPipeliner on a Client or ClusterClient. A
+// failover client, or an AutoPipeliner on a Client or ClusterClient. A struct of
+// the caller with a *Client, *ClusterClient or *Ring in it is one too; its calls
+// share no round trips. Where it has the interface in it, its servers are not
+// known, and each name that is subscribed to costs a connection. A
 // redis.Pipeliner is not one: its EVALSHA cannot recover from NOSCRIPT. Use
 // [Batch].
 type Client = redis.UniversalClient

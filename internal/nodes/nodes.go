@@ -14,8 +14,9 @@ import (
 )
 
 // Of returns the server that has the key, and a name for it: its address in a cluster or ring, empty for the one server
-// of a Client or of an AutoPipeliner on one. A guard of the client is left out. A client of another type has no server
-// of its own; its name is the key. In a cluster Of asks for the state only where that is not known yet.
+// of a Client or of an AutoPipeliner on one. A guard of the client is left out. A client that does not say which
+// servers it has is its own server for each key, of the key's name. In a cluster Of asks for the state only where that
+// is not known yet.
 func Of(ctx context.Context, client lua.Client, key string) (node redis.UniversalClient, name string, err error) {
 	client = unguarded(client)
 	if single.Server(client) {
@@ -25,7 +26,7 @@ func Of(ctx context.Context, client lua.Client, key string) (node redis.Universa
 	switch c := client.(type) {
 	case clustered:
 		owner, err = c.MasterForKey(ctx, key)
-	case *redis.Ring:
+	case sharded:
 		owner, err = c.GetShardClientForKey(key)
 	default:
 		return client, key, nil
@@ -41,6 +42,12 @@ type clustered interface {
 	MasterForKey(ctx context.Context, key string) (*redis.Client, error)
 	ForEachMaster(ctx context.Context, do func(ctx context.Context, master *redis.Client) error) error
 	ReloadState(ctx context.Context)
+}
+
+// sharded is a Ring, also one that is part of a struct of the caller.
+type sharded interface {
+	GetShardClientForKey(key string) (*redis.Client, error)
+	ForEachShard(ctx context.Context, do func(ctx context.Context, shard *redis.Client) error) error
 }
 
 // Clustered reports whether each channel and key has a slot, whose server only the client knows.
@@ -110,7 +117,7 @@ func Masters(ctx context.Context, client lua.Client) ([]*redis.Client, error) {
 	case clustered:
 		err := c.ForEachMaster(ctx, add)
 		return found, err
-	case *redis.Ring:
+	case sharded:
 		err := c.ForEachShard(ctx, add)
 		return found, err
 	}

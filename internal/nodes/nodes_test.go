@@ -59,3 +59,23 @@ func TestGlobMatchesOnlyTheText(t *testing.T) {
 		require.Equal(t, []string{plain}, found, odd)
 	}
 }
+
+// A struct of the caller that has a client in it has the servers of that client.
+func TestAClientInAStructHasItsServers(t *testing.T) {
+	c := luatomictest.Client(t)
+	in := struct{ *redis.Client }{c}
+	node, name, err := nodes.Of(t.Context(), in, "k")
+	require.NoError(t, err)
+	require.Equal(t, redis.UniversalClient(in), node)
+	require.Empty(t, name)
+
+	one := luatomictest.StartServer(t)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": one.Addr()}})
+	defer ring.Close()
+	_, name, err = nodes.Of(t.Context(), struct{ *redis.Ring }{ring}, "k")
+	require.NoError(t, err)
+	require.Equal(t, one.Addr(), name)
+	found, err := nodes.Masters(t.Context(), struct{ *redis.Ring }{ring})
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+}

@@ -80,7 +80,19 @@ func TestChannelsOfAnAutoPipelinerShareAConnection(t *testing.T) {
 	server := luatomictest.StartServer(t)
 	piped, err := server.Client().AutoPipeline()
 	require.NoError(t, err)
-	h := notify.NewHub(piped)
+	requireOneConnection(t, server, piped)
+}
+
+// So are those of a struct of the caller that has a client in it, as programs make for traces.
+func TestChannelsOfAClientInAStructShareAConnection(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	requireOneConnection(t, server, struct{ *redis.Client }{server.Client()})
+}
+
+func requireOneConnection(t *testing.T, server *luatomictest.Server, client redis.UniversalClient) {
+	t.Helper()
+	h := notify.NewHub(client)
 	h.Message, h.Confirmed = func(_, _ string) {}, func(string, bool) {}
 	t.Cleanup(h.Close)
 	for i := range 20 {

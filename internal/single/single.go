@@ -7,10 +7,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Server reports whether the client reaches one server, which has all keys and channels.
+// Server reports whether the client reaches one server, which has all keys and channels. Only a Client has a method for
+// a connection of its own, and so has a struct of the caller with a Client in it.
 func Server(client redis.UniversalClient) bool {
 	switch c := client.(type) {
-	case *redis.Client:
+	case interface{ Conn() *redis.Conn }:
 		return true
 	case *redis.AutoPipeliner:
 		return piped(c)

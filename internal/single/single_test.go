@@ -29,7 +29,9 @@ func TestServer(t *testing.T) {
 	require.False(t, single.Server(cluster))
 	require.False(t, single.Server(piped(cluster)))
 	require.False(t, single.Server(ring))
-	require.False(t, single.Server(struct{ *redis.Client }{one}), "what a caller made of it is not known")
+	require.True(t, single.Server(struct{ *redis.Client }{one}), "as programs make for traces")
+	require.False(t, single.Server(struct{ redis.UniversalClient }{one}), "what is in it is not known")
+	require.False(t, single.Server(struct{ *redis.ClusterClient }{cluster}))
 
 	// A Ring has no AutoPipeliner. One that had would run a command where its first key is.
 	_, err := ring.AutoPipeline()
