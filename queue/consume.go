@@ -22,6 +22,7 @@ import (
 type Handler func(ctx context.Context, d *Delivery) error
 
 // ErrSnoozed is matched by the error of Snooze, which is no failure: OnError does not get it, nor is a failure counted.
+// A handler that returns ErrSnoozed itself has its job again after the back-off.
 var ErrSnoozed = errors.New("luatomic: snoozed")
 
 type snooze struct{ d time.Duration }
@@ -36,10 +37,17 @@ func Snooze(d time.Duration) error { return &snooze{max(d, 0)} }
 type discard struct{ err error }
 
 func (d *discard) Error() string { return "luatomic: discarded: " + d.err.Error() }
-func (d *discard) Unwrap() error { return d.err }
+
+// Unwrap hides a snooze: whatever asks for ErrSnoozed learns that this is a failure.
+func (d *discard) Unwrap() error {
+	if errors.Is(d.err, ErrSnoozed) {
+		return nil
+	}
+	return d.err
+}
 
 // Discard is the error of a handler whose job must not be tried again: the job moves to the dead set, with err as
-// the reason.
+// the reason, also where that is the error of a Snooze.
 func Discard(err error) error {
 	if err == nil {
 		err = errNoReason

@@ -304,6 +304,7 @@ func (c *consumer) judge(o *outcome) {
 
 // nackOf says how a job that is not finished is returned.
 func (c *consumer) nackOf(o outcome) gen.QueueNackJob {
+	d := o.delivery
 	var snoozed *snooze
 	var discarded *discard
 	switch {
@@ -311,28 +312,30 @@ func (c *consumer) nackOf(o outcome) gen.QueueNackJob {
 		return gen.QueueNackJob{}
 	case errors.As(o.err, &snoozed):
 		return gen.QueueNackJob{Delay: clock.CeilMilli(snoozed.d)}
+	case !o.failed(): // ErrSnoozed itself
+		return gen.QueueNackJob{Delay: c.backoff(d)}
 	}
-	d := o.delivery
 	limit := cmp.Or(d.MaxFailures, d.queue.opts.MaxFailures)
 	nack := gen.QueueNackJob{Counted: true, Reason: o.err.Error()}
 	if errors.As(o.err, &discarded) || limit > 0 && d.Attempt >= limit {
 		nack.Delay = -1 // dead
 		return nack
 	}
-	nack.Delay = clock.CeilMilli(max(c.backoff(d), 0))
+	nack.Delay = c.backoff(d)
 	return nack
 }
 
-// backoff is the delay before the next delivery, the default one where Backoff panics.
-func (c *consumer) backoff(d *Delivery) (delay time.Duration) {
+// backoff is the delay before the next delivery in ms, the default one where Backoff panics.
+func (c *consumer) backoff(d *Delivery) (ms int64) {
 	defer func() {
 		if p := recover(); p != nil {
-			delay = doubling(d.Attempt)
+			delay := doubling(d.Attempt)
+			ms = clock.CeilMilli(delay)
 			c.report(context.Background(), d.queue.wrap("deliver again in", fmt.Errorf(
 				"Backoff(%d) panicked: %v; job %q is delivered again in %v, the default", d.Attempt, p, d.ID, delay)))
 		}
 	}()
-	return c.opts.Backoff(d.Attempt)
+	return clock.CeilMilli(max(c.opts.Backoff(d.Attempt), 0))
 }
 
 // trimAfter trims the dead set of q after deaths.

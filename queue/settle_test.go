@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -95,6 +96,46 @@ func TestSnoozeAndDiscard(t *testing.T) {
 	dead, err := q.Peek(t.Context(), queue.Dead, 0, 1)
 	require.NoError(t, err)
 	require.Contains(t, dead[0].Reason, "bad address")
+}
+
+// What gives up after a number of snoozes discards the error of the last one.
+func TestADiscardedSnoozeIsDead(t *testing.T) {
+	t.Parallel()
+	q, _ := lab.NewQueue(t, nil)
+	lab.Push(t, q, queue.Job{ID: "gives-up"})
+	var reported []error // by the goroutine that settles
+	onError := func(err error) { reported = append(reported, err) }
+	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true, OnError: onError},
+		func(context.Context, *queue.Delivery) error {
+			snoozed := fmt.Errorf("no turn: %w", queue.Snooze(time.Millisecond))
+			err := fmt.Errorf("gave up: %w", queue.Discard(snoozed))
+			require.NotErrorIs(t, err, queue.ErrSnoozed)
+			return err
+		})
+	require.NoError(t, err)
+	require.Equal(t, queue.Consumed{Dead: 1}, out)
+	require.Len(t, reported, 1)
+	require.ErrorContains(t, reported[0], "no turn")
+}
+
+// It says no time, and counts no failure either.
+func TestErrSnoozedItselfWaitsForTheBackoff(t *testing.T) {
+	t.Parallel()
+	q, _ := lab.NewQueue(t, &queue.Options{MaxFailures: 1})
+	lab.Push(t, q, queue.Job{ID: "snoozes"})
+	runs := 0
+	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{
+		Drain: true, Concurrency: 1, OnError: func(err error) { t.Error(err) },
+		Backoff: func(int) time.Duration { return 20 * time.Millisecond },
+	}, func(_ context.Context, d *queue.Delivery) error {
+		require.Equal(t, 1, d.Attempt, "a snooze counts as no failure")
+		if runs++; runs < 3 {
+			return queue.ErrSnoozed
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, queue.Consumed{Acked: 1, Retried: 2}, out)
 }
 
 func TestConsumeTrimsTheDead(t *testing.T) {
