@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -32,7 +33,7 @@ const (
 type Event struct {
 	// Tag is Options.Tag: two queues of one name differ by it.
 	Queue, Tag, ID, Kind string
-	// Attempt is 1 for the first delivery of the job.
+	// Attempt is that of the Delivery.
 	Attempt int
 	Headers map[string]string
 	// Wait is the time from EnqueuedAt to the take, by the server's clock; Run that of the handler, by the clock of the
@@ -113,6 +114,9 @@ func (o *outcome) jobError() error {
 	return e
 }
 
+// maxMillis is the longest delay that a Duration holds, in ms: the delay itself is rounded up.
+const maxMillis = math.MaxInt64 / int64(time.Millisecond)
+
 // became says what became of the delivery, and for one that was returned the delay.
 func (o *outcome) became() (Outcome, time.Duration) {
 	d := o.delivery
@@ -123,7 +127,7 @@ func (o *outcome) became() (Outcome, time.Duration) {
 	case settled == settledAcked:
 		return OutcomeAcked, 0
 	case settled == settledReturned:
-		return OutcomeRetried, time.Duration(d.given.Load().Delay) * time.Millisecond
+		return OutcomeRetried, time.Duration(min(d.given.Load().Delay, maxMillis)) * time.Millisecond
 	case settled == settledDead:
 		return OutcomeDead, 0
 	case settled == settledCancelled || d.cancelled.Load():

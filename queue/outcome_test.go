@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -98,6 +99,16 @@ func TestOnErrorReportsWhatBecameOfTheJob(t *testing.T) {
 	var failed *queue.JobError
 	require.ErrorAs(t, reported[0], &failed)
 	require.Equal(t, queue.OutcomeCancelled, failed.Outcome)
+}
+
+// A delay without an end, as of a job that is parked, is the longest one, and not one in the past.
+func TestALongRetryIsReportedAsLong(t *testing.T) {
+	t.Parallel()
+	_, event, _ := consumeOne(t, queue.Job{}, func(context.Context, *queue.Queue, *queue.Delivery) error {
+		return queue.Snooze(math.MaxInt64)
+	})
+	require.Equal(t, queue.OutcomeRetried, event.Outcome)
+	require.Greater(t, event.Retry, 290*365*24*time.Hour)
 }
 
 // fragile is an error whose nil pointer cannot be read; wrapping one has an Unwrap, too.
