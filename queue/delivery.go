@@ -22,7 +22,8 @@ type Delivery struct {
 	Body []byte
 	// EnqueuedAt is when the job last became ready, by the server's clock.
 	EnqueuedAt time.Time
-	// Attempt is 1 for the first delivery of the job.
+	// Attempt is one more than the failures of the job: 1 for the first delivery, and again for the next one where the
+	// job was snoozed or returned without a failure.
 	Attempt int
 	// Details has the fields of the job that do not travel in its body.
 	Details
