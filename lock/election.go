@@ -117,11 +117,12 @@ func (l *Leadership) Keep(ctx context.Context) context.Context { return l.lease.
 
 // Proclaim changes the value of the leader, if it still leads, in one script, and notifies the observers: one round
 // trip more. Where an attempt may still be on its way, a third one makes that void. An ErrLost says that it does not
-// lead any more, an ErrRevoked that the leadership was taken away; it is over then.
+// lead any more, an ErrRevoked that the leadership was taken away; it is over then. After Resign the ErrLost matches
+// ErrReleased.
 // Keys: lock:{name}. Channel: lock:{name}:e. Cost: O(1).
 func (l *Leadership) Proclaim(ctx context.Context, value string) error {
-	if err := l.Err(); err != nil {
-		return err
+	if l.Err() != nil {
+		return l.Extend(ctx) // it sends nothing, and says why
 	}
 	if len(value) > maxNote {
 		err := &lua.SizeError{What: "value", N: len(value), Max: maxNote, Unit: "bytes"}

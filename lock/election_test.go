@@ -116,6 +116,19 @@ func TestProclaimSaysThatTheLeadershipWasTakenAway(t *testing.T) {
 	require.ErrorIs(t, lead.Err(), lock.ErrRevoked)
 }
 
+// As Extend says it. A loop that proclaims until ErrLost ends.
+func TestProclaimAfterResignIsALoss(t *testing.T) {
+	t.Parallel()
+	l, name, _ := lab.NewLocker(t, nil)
+	lead, err := l.Election(name).Campaign(t.Context(), "one")
+	require.NoError(t, err)
+	require.NoError(t, lead.Resign(t.Context()))
+	err = lead.Proclaim(t.Context(), "one still")
+	require.ErrorIs(t, err, lock.ErrLost)
+	require.ErrorIs(t, err, lock.ErrReleased)
+	require.ErrorContains(t, err, name)
+}
+
 func TestElectionLeadRunsAndResigns(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
