@@ -114,7 +114,7 @@ type inspection struct {
 
 // read queries the server, and asks for no more than the checks need: ACL LOG has each command that is refused. Refused
 // answers stay empty; an error is an unreachable server.
-func (n *inspection) read(ctx context.Context, node *redis.Client) error {
+func (n *inspection) read(ctx context.Context, node nodes.Node) error {
 	var reply redis.Error
 	answered := func(err error) bool { return err == nil || errors.As(err, &reply) }
 	info := node.Info(ctx)
@@ -143,7 +143,7 @@ func (n *inspection) read(ctx context.Context, node *redis.Client) error {
 }
 
 // clockOf compares the server's clock with that of this machine.
-func (n *inspection) clockOf(ctx context.Context, node *redis.Client) error {
+func (n *inspection) clockOf(ctx context.Context, node nodes.Node) error {
 	var reply redis.Error
 	sent := time.Now()
 	now, err := node.Time(ctx).Result()

@@ -7,8 +7,6 @@ import (
 	"iter"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/nodes"
@@ -88,7 +86,7 @@ func list[R, T any](ctx context.Context, l *Locker, of listing[R, T]) iter.Seq2[
 var errStop = errors.New("stop")
 
 // scan yields what is in use on one server.
-func (of listing[R, T]) scan(ctx context.Context, l *Locker, node *redis.Client, yield func(T, error) bool) error {
+func (of listing[R, T]) scan(ctx context.Context, l *Locker, node nodes.Node, yield func(T, error) bool) error {
 	start := l.opts.Prefix + of.prefix + ":{"
 	if l.opts.Tag != "" {
 		start += l.opts.Tag + "}:"

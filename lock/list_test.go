@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/internal/lab"
@@ -71,6 +72,16 @@ func TestListOfEachKindShowsWhatIsInUse(t *testing.T) {
 		require.Equal(t, 2, rws["read"].Readers)
 		require.Equal(t, "me", rws["read"].Holders[0].Note)
 	}
+}
+
+func TestAListOfAClientInAStruct(t *testing.T) {
+	t.Parallel()
+	name := luatomictest.Namespace(t)
+	l := lab.Locker(t, struct{ *redis.Client }{luatomictest.Client(t)}, &lock.Options{Prefix: name})
+	_, err := l.Try(t.Context(), "lock")
+	require.NoError(t, err)
+	held := named(t, l.List(t.Context()), func(i lock.Info) string { return i.Name })
+	require.Contains(t, held, "lock")
 }
 
 func TestListsOnAClusterReadEachMaster(t *testing.T) {

@@ -100,11 +100,17 @@ func unguarded(client lua.Client) lua.Client {
 	return client
 }
 
+// Node is a Client, also one that is part of a struct of the caller.
+type Node interface {
+	redis.UniversalClient
+	Options() *redis.Options
+}
+
 // Masters returns a client for each server that holds keys: the client itself, the masters of a cluster, the shards of
 // a ring. A guard of the client is left out. It asks a cluster for its state where that is not known yet.
-func Masters(ctx context.Context, client lua.Client) ([]*redis.Client, error) {
+func Masters(ctx context.Context, client lua.Client) ([]Node, error) {
 	var mu sync.Mutex
-	var found []*redis.Client
+	var found []Node
 	add := func(_ context.Context, node *redis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
@@ -112,8 +118,8 @@ func Masters(ctx context.Context, client lua.Client) ([]*redis.Client, error) {
 		return nil
 	}
 	switch c := unguarded(client).(type) {
-	case *redis.Client:
-		return []*redis.Client{c}, nil
+	case Node:
+		return []Node{c}, nil
 	case clustered:
 		err := c.ForEachMaster(ctx, add)
 		return found, err

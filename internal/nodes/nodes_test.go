@@ -19,7 +19,7 @@ func TestMastersOfASingleServerAndARing(t *testing.T) {
 	c := luatomictest.Client(t)
 	found, err := nodes.Masters(t.Context(), c)
 	require.NoError(t, err)
-	require.Equal(t, []*redis.Client{c}, found)
+	require.Equal(t, []nodes.Node{c}, found)
 
 	one, two := luatomictest.StartServer(t), luatomictest.StartServer(t)
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": one.Addr(), "two": two.Addr()}})
@@ -34,7 +34,7 @@ func TestMastersOfASingleServerAndARing(t *testing.T) {
 
 	found, err = nodes.Masters(t.Context(), lua.Guard(c, nil))
 	require.NoError(t, err)
-	require.Equal(t, []*redis.Client{c}, found, "the guard is left out")
+	require.Equal(t, []nodes.Node{c}, found, "the guard is left out")
 
 	none := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 	defer none.Close()
@@ -68,6 +68,9 @@ func TestAClientInAStructHasItsServers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, redis.UniversalClient(in), node)
 	require.Empty(t, name)
+	found, err := nodes.Masters(t.Context(), in)
+	require.NoError(t, err)
+	require.Equal(t, []nodes.Node{in}, found)
 
 	one := luatomictest.StartServer(t)
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": one.Addr()}})
@@ -75,7 +78,7 @@ func TestAClientInAStructHasItsServers(t *testing.T) {
 	_, name, err = nodes.Of(t.Context(), struct{ *redis.Ring }{ring}, "k")
 	require.NoError(t, err)
 	require.Equal(t, one.Addr(), name)
-	found, err := nodes.Masters(t.Context(), struct{ *redis.Ring }{ring})
+	found, err = nodes.Masters(t.Context(), struct{ *redis.Ring }{ring})
 	require.NoError(t, err)
 	require.Len(t, found, 1)
 }
