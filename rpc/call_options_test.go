@@ -102,3 +102,59 @@ func TestUnserveDoesNotDelayReady(t *testing.T) {
 	require.NoError(t, b.Ready(bounded))
 	require.NoError(t, b.Bind(bounded, "socket"))
 }
+
+// lenient decodes nothing to the zero value, as protobuf does.
+type lenient struct{}
+
+func (lenient) Marshal(v any) ([]byte, error) { return []byte(v.(string)), nil }
+
+func (lenient) Unmarshal(data []byte, v any) error {
+	*v.(*string) = string(data)
+	return nil
+}
+
+// A function around a call that loses the error of next, or does not call it, makes no result of a call that has none.
+func TestAWrappedCallWithoutAResultIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	bus := lab.OpenBus(t, luatomictest.Client(t), luatomictest.Namespace(t), nil)
+	nobody := lab.Echo.WithCodec(lenient{})
+	call := func(wrap func(ctx context.Context, next func(context.Context) error) error) error {
+		_, err := nobody.CallWith(t.Context(), bus, "x", &rpc.CallOptions{Wrap: []func(
+			context.Context, *rpc.Outgoing, func(context.Context) error) error{
+			func(ctx context.Context, _ *rpc.Outgoing, next func(context.Context) error) error {
+				return wrap(ctx, next)
+			},
+		}})
+		return err
+	}
+	err := call(func(ctx context.Context, next func(context.Context) error) error {
+		_ = next(ctx)
+		return nil
+	})
+	require.ErrorIs(t, err, rpc.ErrNoResponders)
+	require.ErrorContains(t, err, "return the error of next")
+	err = call(func(context.Context, func(context.Context) error) error { return nil })
+	require.ErrorIs(t, err, lua.ErrNotExecuted)
+	mine := errors.New("mine")
+	err = call(func(context.Context, func(context.Context) error) error { return mine })
+	require.Equal(t, mine, err)
+}
+
+// So is a gather: its error is the last pair all the same.
+func TestAWrappedGatherThatFailedIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	caller := lab.OpenBus(t, luatomictest.Client(t), luatomictest.Namespace(t), &rpc.Options{
+		WrapCall: []func(context.Context, *rpc.Outgoing, func(context.Context) error) error{
+			func(ctx context.Context, _ *rpc.Outgoing, next func(context.Context) error) error {
+				_ = next(ctx)
+				return nil
+			},
+		},
+	})
+	var errs []error
+	for _, err := range lab.Echo.Gather(t.Context(), caller, "x") {
+		errs = append(errs, err)
+	}
+	require.Len(t, errs, 1)
+	require.ErrorIs(t, errs[0], rpc.ErrNoResponders)
+}

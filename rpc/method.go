@@ -125,7 +125,7 @@ type CallOptions struct {
 	// Idempotent. It waits before each, from 10 ms to 1 s, and prefers other nodes. The deadline of ctx, or
 	// Options.Timeout, bounds all of them together: the last error is returned then. Default 0.
 	Retry int
-	// Wrap are run around the call, after those of Options.WrapCall, the first one outermost.
+	// Wrap are run around the call, after those of Options.WrapCall, the first one outermost. See there.
 	Wrap []func(ctx context.Context, call *Outgoing, next func(ctx context.Context) error) error
 }
 
@@ -210,7 +210,10 @@ func (b *Bus) callWrapped(ctx context.Context, c *outgoing) (outcome, error) {
 	return answer, err
 }
 
-// wrapped runs the interceptors around run, which sends the headers of c as they leave them.
+var errNoNext = fmt.Errorf("%w: next was not called", lua.ErrNotExecuted)
+
+// wrapped runs the interceptors around run, which sends the headers of c as they leave them. Where they lose the error
+// of run, it is returned all the same: a codec may decode no result to a zero one.
 func (b *Bus) wrapped(ctx context.Context, c *outgoing, run func(context.Context) (Answered, error)) error {
 	if len(b.opts.WrapCall)+len(c.Wrap) == 0 {
 		_, err := run(ctx)
@@ -220,10 +223,11 @@ func (b *Bus) wrapped(ctx context.Context, c *outgoing, run func(context.Context
 	for k, v := range c.Headers {
 		call.Headers[k] = v
 	}
-	next := func(ctx context.Context) (err error) {
+	failed := errNoNext
+	next := func(ctx context.Context) error {
 		c.Headers = call.Headers
-		call.Answer, err = run(ctx)
-		return err
+		call.Answer, failed = run(ctx)
+		return failed
 	}
 	for _, wraps := range [][]func(context.Context, *Outgoing, func(context.Context) error) error{
 		c.Wrap, b.opts.WrapCall,
@@ -233,7 +237,11 @@ func (b *Bus) wrapped(ctx context.Context, c *outgoing, run func(context.Context
 			next = func(ctx context.Context) error { return wrap(ctx, call, inner) }
 		}
 	}
-	return next(ctx)
+	if err := next(ctx); err != nil || failed == nil {
+		return err
+	}
+	return fmt.Errorf("luatomic: call %q: a function of Wrap or WrapCall returned nil for a call that failed; return "+
+		"the error of next: %w", c.method, failed)
 }
 
 // callAgain makes the call, and again where that is wanted and safe.

@@ -39,7 +39,8 @@ type Options struct {
 	Wrap []func(ctx context.Context, call CallInfo, next func(ctx context.Context) error) error
 	// WrapCall are run around each call that this process makes, the first one outermost, and before those of
 	// CallOptions. They see one call, whatever the library repeats below them, and one gather, whose headers go to each
-	// node: next returns when it has ended, with the error that ended it early. Casts and streams are not wrapped.
+	// node: next returns when it has ended, with the error that ended it early. Each calls next once or returns an
+	// error: a call whose next failed is no success, although they return nil. Casts and streams are not wrapped.
 	WrapCall []func(ctx context.Context, call *Outgoing, next func(ctx context.Context) error) error
 	// Keys, if set, sign each frame with HMAC-SHA256. The first one signs, each of them is accepted, so that keys can
 	// be changed while nodes run. All processes of a bus need a common key. A key has at least 32 bytes.
