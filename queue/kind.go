@@ -65,8 +65,13 @@ func (k Kind[T]) Push(ctx context.Context, q *Queue, in T) (Pushed, error) {
 }
 
 // Serve lets the mux give jobs of this kind to h from now on; serving the kind again replaces h. What h returns means
-// what it means for a Handler. A job whose body cannot be decoded moves to the dead set, with the reason.
+// what it means for a Handler. A job whose body cannot be decoded moves to the dead set, with the reason. With a nil h
+// the kind is served no longer.
 func (k Kind[T]) Serve(m *Mux, h func(ctx context.Context, in T, d *Delivery) error) {
+	if h == nil {
+		m.serve(k.name, nil)
+		return
+	}
 	m.serve(k.name, func(ctx context.Context, d *Delivery) error {
 		var in T
 		if err := k.codec.Unmarshal(d.Body, &in); err != nil {

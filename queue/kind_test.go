@@ -110,3 +110,17 @@ func TestKindWithACodec(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "encoded, decoded", lab.Soon(t, 20*time.Second, "the job", got))
 }
+
+// A nil handler ends the service of a kind: its jobs fail by that name, and go to Other where that is set.
+func TestAKindIsServedNoLonger(t *testing.T) {
+	t.Parallel()
+	ctx, k, mux := t.Context(), queue.NewKind[int]("count"), &queue.Mux{}
+	job := lab.Must(k.Job(1))
+	d := &queue.Delivery{Body: job.Body, Details: queue.Details{Kind: "count"}}
+	k.Serve(mux, func(context.Context, int, *queue.Delivery) error { return nil })
+	require.NoError(t, mux.Handle(ctx, d))
+	k.Serve(mux, nil)
+	require.ErrorIs(t, mux.Handle(ctx, d), queue.ErrUnknownKind)
+	mux.Other = func(context.Context, *queue.Delivery) error { return nil }
+	require.NoError(t, mux.Handle(ctx, d))
+}

@@ -40,3 +40,27 @@ func TestQuorumOptionsHaveTheBoundsOfALock(t *testing.T) {
 	_, err := newQuorum(t, []redis.UniversalClient{client}, &longest).Try(t.Context(), "x")
 	require.ErrorIs(t, err, quorum.ErrNoQuorum, "it is in range")
 }
+
+// One server is not a majority of three because its client is there three times.
+func TestQuorumOfOneServerTwiceIsRefused(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // nothing is sent
+	t.Cleanup(func() { _ = client.Close() })
+	in := struct {
+		*redis.Client
+		tags []string
+	}{Client: client} // it cannot be compared
+	for text, clients := range map[string][]redis.UniversalClient{
+		"clients: 0 is out of range":             {},
+		"clients: number 2 is number 0 again: ":  {client, in, client},
+		"clients: number 1 is nil: ":             {client, nil, in},
+		"give each server once":                  {client, client},
+		"luatomic: quorum: clients: number 0 is": {nil},
+	} {
+		_, err := newQuorum(t, clients, nil).Try(t.Context(), "x")
+		require.ErrorIs(t, err, lua.ErrOutOfRange, text)
+		require.ErrorContains(t, err, text)
+	}
+	_, err := newQuorum(t, []redis.UniversalClient{in, in}, &quorum.Options{NodeTimeout: 1}).Try(t.Context(), "x")
+	require.ErrorIs(t, err, quorum.ErrNoQuorum, "it is not known what is in a struct")
+}

@@ -6,7 +6,9 @@ package quorum
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -104,9 +106,9 @@ type Quorum struct {
 }
 
 // New returns a Quorum on the servers: an odd number of them, three at least to survive the loss of one. Nil options
-// mean the defaults. Nothing is sent. Options that are out of range are the error of each later call, a
-// [lua.ErrOutOfRange]. The clients should have ContextTimeoutEnabled set: else a server that hangs binds a connection
-// until its ReadTimeout.
+// mean the defaults. Nothing is sent. Options that are out of range, a nil client and one that is there twice are the
+// error of each later call, a [lua.ErrOutOfRange]. The clients should have ContextTimeoutEnabled set: else a server
+// that hangs binds a connection until its ReadTimeout.
 func New(clients []redis.UniversalClient, opts *Options) *Quorum {
 	q := &Quorum{clients: clients, tokens: lease.NewTokens(), calls: calls.New()}
 	q.life, q.end = context.WithCancel(context.Background())
@@ -114,8 +116,7 @@ func New(clients []redis.UniversalClient, opts *Options) *Quorum {
 		q.opts = *opts
 	}
 	q.opts.setDefaults()
-	if len(clients) == 0 {
-		q.bad = &lua.RangeError{Field: "clients", Value: "0", Min: "1"}
+	if q.bad = checkServers(clients); q.bad != nil {
 		return q
 	}
 	q.bad = q.opts.check()
@@ -123,6 +124,25 @@ func New(clients []redis.UniversalClient, opts *Options) *Quorum {
 		Lost: lock.ErrLost, MaxHold: lock.ErrMaxHold, Released: lock.ErrReleased,
 	})
 	return q
+}
+
+// checkServers refuses clients of which no majority can be made: one that is there twice would vote twice.
+func checkServers(clients []redis.UniversalClient) error {
+	if len(clients) == 0 {
+		return &lua.RangeError{Field: "clients", Value: "0", Min: "1"}
+	}
+	for i, client := range clients {
+		if client == nil {
+			return fmt.Errorf("clients: number %d is nil: %w; give a client of each server", i, lua.ErrOutOfRange)
+		}
+		for j, other := range clients[:i] {
+			if reflect.TypeOf(client).Comparable() && client == other {
+				return fmt.Errorf("clients: number %d is number %d again: %w; give each server once", i, j,
+					lua.ErrOutOfRange)
+			}
+		}
+	}
+	return nil
 }
 
 // Close renews leases no longer. Each Acquire that waits returns a lock.ErrClosed, and so does each later Try, Acquire
