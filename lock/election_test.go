@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -263,13 +264,15 @@ func TestObserversSeeALeaderThatWasForcedOut(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			var seen []string
+			var forced sync.WaitGroup
 			for leader, err := range l.Election(name).Observe(ctx) {
 				require.NoError(t, err)
 				if seen = append(seen, leader.Value); leader.Value == how {
 					break
 				}
-				go func() { assert.NoError(t, force(ctx, l, name)) }()
+				forced.Go(func() { assert.NoError(t, force(ctx, l, name)) })
 			}
+			forced.Wait() // the observer may have seen the change before the call has its reply
 			require.Equal(t, []string{"leader", how}, seen)
 		})
 	}
