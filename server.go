@@ -124,7 +124,7 @@ func (n *inspection) read(ctx context.Context, node nodes.Node) error {
 		n.refused = "INFO: " + err.Error()
 	}
 	n.info, n.snapshots = fields(info.Val()), "unknown"
-	if n.info["aof_enabled"] == "0" {
+	if n.info["aof_enabled"] == "0" || n.info["rdb_last_bgsave_status"] == "err" {
 		save := node.ConfigGet(ctx, "save")
 		if err := save.Err(); err == nil {
 			n.snapshots = save.Val()["save"]
@@ -236,12 +236,12 @@ func (n *inspection) persistence() {
 	case aof == "1" && status != "" && status != "ok":
 		n.add("persistence", CheckFailed, "the last write to the append-only file failed",
 			"see the server's log: is the disk full?")
+	case n.snapshots != "" && n.info["rdb_last_bgsave_status"] == "err": // also beside an append-only file
+		n.add("persistence", CheckFailed, "the last snapshot failed", "see the server's log: is the disk full?")
 	case aof == "1":
 		n.add("persistence", CheckPassed, "appendonly is on", "")
 	case n.snapshots == "":
 		n.add("persistence", CheckFailed, "appendonly and snapshots are off: a restart loses all jobs and locks", cure)
-	case n.info["rdb_last_bgsave_status"] == "err":
-		n.add("persistence", CheckFailed, "the last snapshot failed", "see the server's log: is the disk full?")
 	case n.snapshots == "unknown":
 		n.add("persistence", CheckUnknown,
 			"appendonly is off, and the server does not report whether it makes snapshots", cure)

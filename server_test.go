@@ -3,6 +3,8 @@ package luatomic_test
 import (
 	"context"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -232,11 +234,26 @@ func TestCheckServerFailedWrites(t *testing.T) {
 	for info, detail := range map[string]string{
 		"aof_enabled:1\r\naof_last_write_status:err":  "the last write to the append-only file failed",
 		"aof_enabled:0\r\nrdb_last_bgsave_status:err": "the last snapshot failed",
+		// Each write is refused then, whatever the append-only file is.
+		"aof_enabled:1\r\naof_last_write_status:ok\r\nrdb_last_bgsave_status:err": "the last snapshot failed",
 	} {
 		c := inspected(t, answers(t, info+"\r\nredis_version:7.0.0", 0))["persistence"]
 		require.Equal(t, luatomic.CheckFailed, c.Verdict, info)
 		require.Equal(t, detail, c.Detail)
 	}
+}
+
+// A snapshot that was asked for by hand and failed does no harm beside an append-only file.
+func TestCheckServerFailedSnapshotByHand(t *testing.T) {
+	t.Parallel()
+	client := luatomictest.StartServer(t, "--appendonly", "yes").Client()
+	dir := client.ConfigGet(t.Context(), "dir").Val()["dir"]
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "dump.rdb"), 0o700))
+	require.NoError(t, client.BgSave(t.Context()).Err())
+	luatomictest.Eventually(t, time.Minute, "the snapshot fails", func() bool {
+		return strings.Contains(client.Info(t.Context(), "persistence").Val(), "rdb_last_bgsave_status:err")
+	})
+	require.Equal(t, luatomic.CheckPassed, inspected(t, client)["persistence"].Verdict)
 }
 
 func TestCheckServerClock(t *testing.T) {

@@ -1,6 +1,11 @@
 package web
 
-import "net/http"
+import (
+	"context"
+	"net/http"
+
+	"github.com/luatomic/luatomic/lua"
+)
 
 // JobsCursor is the cursor of a place in a list of jobs.
 func JobsCursor(h http.Handler, tag, name, state string, at int) string {
@@ -9,6 +14,13 @@ func JobsCursor(h http.Handler, tag, name, state string, at int) string {
 
 // FaultOf is what a page says of the error.
 func FaultOf(err error) string { return new(handler).faultOf(err).What }
+
+// SearchEnded is the outcome of a search whose time is over.
+func SearchEnded(ctx context.Context, client lua.Client) (partial bool, _ error) {
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	return (&handler{client: client}).searchEnded(ctx, over, over.Err())
+}
 
 // Objects are the addresses that read, or that change something, with the parameters that name their object.
 func Objects(h http.Handler, changes bool) map[string][]string {

@@ -27,6 +27,12 @@ func TestFaultsAreToldByTheirKind(t *testing.T) {
 	dial := &net.OpError{Op: "dial", Err: errors.New("refused")}
 	for what, errs := range map[string][]error{
 		"The server is full.": {reply("OOM command not allowed when used memory > 'maxmemory'.")},
+		"The server cannot save its data, and takes no changes.": {
+			reply("MISCONF Redis is configured to save RDB snapshots, but it's unable to persist to disk."),
+		},
+		"The server has too few replicas, and takes no changes.": {
+			reply("NOREPLICAS Not enough good replicas to write."),
+		},
 		"The server is a replica, which takes no changes.": {
 			reply("READONLY You can't write against a read only replica."),
 			&lua.Error{Outcome: lua.ErrNotExecuted, Err: context.DeadlineExceeded, Detail: "READONLY You can't write."},
@@ -52,5 +58,34 @@ func TestFaultsAreToldByTheirKind(t *testing.T) {
 		for _, err := range errs {
 			require.Equal(t, what, web.FaultOf(fmt.Errorf("queue %q: %w", "NOPERM OOM pool", err)), "%v", err)
 		}
+	}
+}
+
+// pings answers each command of a client with an error.
+type pings struct{ err error }
+
+func (pings) DialHook(next redis.DialHook) redis.DialHook       { return next }
+func (p pings) ProcessHook(redis.ProcessHook) redis.ProcessHook { return p.answer }
+func (pings) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (p pings) answer(_ context.Context, cmd redis.Cmder) error {
+	cmd.SetErr(p.err)
+	return p.err
+}
+
+// A server that cannot save its data refuses PING, and is there: what a search has found is shown.
+func TestASearchOfAServerThatCannotSaveIsShown(t *testing.T) {
+	t.Parallel()
+	for answer, ok := range map[error]bool{
+		reply("MISCONF Redis is configured to save RDB snapshots."): true,
+		reply("LOADING Redis is loading"):                           false, io.EOF: false,
+	} {
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0"})
+		client.AddHook(pings{answer})
+		partial, err := web.SearchEnded(t.Context(), client)
+		require.True(t, partial)
+		require.Equal(t, ok, err == nil, "%v", err)
+		require.NoError(t, client.Close())
 	}
 }

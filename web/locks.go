@@ -188,7 +188,11 @@ func (h *handler) searchEnded(ctx, within context.Context, err error) (partial b
 	if within.Err() == nil {
 		return false, err
 	}
-	return true, h.client.Ping(ctx).Err()
+	err = h.client.Ping(ctx).Err()
+	if repliedWith("MISCONF")(err) { // a server that cannot save its data is there
+		err = nil
+	}
+	return true, err
 }
 
 func collect[T any](d *locksData, found iter.Seq2[T, error], row func(T) lockRow) error {

@@ -45,6 +45,16 @@ func (s *session) connect(ctx context.Context) (redis.UniversalClient, error) {
 	return client, nil
 }
 
+// answers returns nil if the server is there. One that cannot save its data refuses PING as it refuses writes, and can
+// be read all the same.
+func answers(ctx context.Context, client redis.UniversalClient) error {
+	err := client.Ping(ctx).Err()
+	if isReply(err) && strings.HasPrefix(err.Error(), "MISCONF ") {
+		return nil
+	}
+	return err
+}
+
 // redacted is the URL without its password.
 func redacted(address string) string {
 	u, err := checkURL(address)
@@ -89,7 +99,7 @@ func dial(ctx context.Context, address string, files tlsFlags) (redis.UniversalC
 	client := redis.NewClusterClient(cluster)
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
-	if err := client.Ping(ctx).Err(); err != nil {
+	if err := answers(ctx, client); err != nil {
 		_ = client.Close()
 		return nil, unreachable(address, err)
 	}
@@ -104,7 +114,7 @@ func behindSentinel(ctx context.Context, address string, o *redis.FailoverOption
 	defer func() { _ = client.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
-	if err := client.Ping(ctx).Err(); err != nil {
+	if err := answers(ctx, client); err != nil {
 		return nil, unreachable(address, err)
 	}
 	return redis.NewFailoverClient(o), nil
@@ -206,7 +216,7 @@ func probe(ctx context.Context, o redis.Options) (mode string, err error) {
 	defer func() { _ = client.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
-	if err := client.Ping(ctx).Err(); err != nil {
+	if err := answers(ctx, client); err != nil {
 		return "", err
 	}
 	return modeOf(ctx, client), nil

@@ -17,6 +17,8 @@ var lacking = regexp.MustCompile(`(?i)\bunknown (redis |valkey )?command\b`)
 const fullServer = "use a server that has all commands: this one renames some, its service refuses them, " +
 	"or it is older than Redis 7.0"
 
+const moreReplicas = "start them, or lower its min-replicas-to-write"
+
 // cureOf is what to do about a refusal of the server, or empty.
 func cureOf(err error) string {
 	var call *lua.Error // its detail is the reply to the attempt before one that had none
@@ -36,6 +38,13 @@ func cureOf(err error) string {
 		return "the server is full: raise its maxmemory, or delete what is not needed"
 	case strings.Contains(text, "READONLY "):
 		return "name the master"
+	case strings.Contains(text, "MISCONF "):
+		return "the server cannot save its data and takes no writes: free its disk, then run BGSAVE"
+	case strings.Contains(text, "NOREPLICAS "):
+		return "the server has too few replicas: " + moreReplicas
+	case errors.Is(err, lua.ErrWrongType):
+		return "another program writes that key: rename or delete it, and give that program or this one a prefix of " +
+			"its own"
 	case lacking.MatchString(text):
 		return fullServer
 	}

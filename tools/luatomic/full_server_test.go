@@ -1,6 +1,9 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -47,4 +50,77 @@ func TestRPCOnAFullServer(t *testing.T) {
 	require.NoError(t, server.Client().ConfigSet(t.Context(), "maxmemory", "1").Err())
 	e := &env{t: t, url: server.URL()}
 	e.call("x", "1", "--timeout", "8s").fails(exitFailed, "not_sent", "the server is full: raise its maxmemory")
+}
+
+// A server that cannot write its snapshot refuses PING as it refuses writes. What only reads goes on, doctor says what
+// is wrong, and a refused write has its cure.
+func TestAServerThatCannotSaveIsReadAllTheSame(t *testing.T) {
+	t.Parallel()
+	server := withoutDisk(t)
+	e := &env{t: t, url: server.URL()}
+	require.EqualValues(t, 1, e.run("stats", "q").exits(exitDone).object()["ready"])
+	e.run("queues", "ls").exits(exitDone)
+	e.run("locks", "ls").exits(exitDone)
+	checks := e.run("doctor").exits(exitFailed).checks()
+	require.Equal(t, "the last snapshot failed", checks["persistence"]["detail"])
+	const cure = "the server cannot save its data and takes no writes: free its disk"
+	for _, check := range []string{"lock", "queue", "rpc"} {
+		require.Contains(t, checks[check]["cure"], cure, check)
+	}
+	require.Contains(t, e.run("queue", "pause", "q").exits(exitFailed).stderr.String(), cure)
+	c := e.start("consume", "q", "--", "true")
+	c.shows(cure)
+	client := server.Client()
+	require.NoError(t, os.Remove(snapshotOf(t, server)))
+	require.NoError(t, client.BgSave(t.Context()).Err())
+	luatomictest.Eventually(t, within, "the job is done", func() bool {
+		count := e.run("stats", "q").object()
+		return count["ready"] == 0.0 && count["leased"] == 0.0
+	})
+	c.signal(os.Interrupt)
+	c.exits(exitInterrupted)
+}
+
+// snapshotOf is the file of the server's snapshot.
+func snapshotOf(t *testing.T, server *luatomictest.Server) string {
+	t.Helper()
+	return filepath.Join(server.Client().ConfigGet(t.Context(), "dir").Val()["dir"], "dump.rdb")
+}
+
+// withoutDisk is a server with a job in queue q, whose snapshot failed: a folder has the name of its file.
+func withoutDisk(t *testing.T) *luatomictest.Server {
+	t.Helper()
+	server := luatomictest.StartServer(t, "--save", "3600 1", "--appendonly", "yes")
+	client := server.Client()
+	(&env{t: t, url: server.URL()}).with("x").run("push", "q", "--raw").exits(exitDone)
+	require.NoError(t, os.Mkdir(snapshotOf(t, server), 0o700))
+	require.NoError(t, client.BgSave(t.Context()).Err())
+	luatomictest.Eventually(t, within, "the snapshot fails", func() bool {
+		return strings.Contains(client.Info(t.Context(), "persistence").Val(), "rdb_last_bgsave_status:err")
+	})
+	return server
+}
+
+// A server that waits for replicas refuses each write for as long, and a command that repeats it says so.
+func TestAServerWithTooFewReplicasIsSaid(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t, "--min-replicas-to-write", "1")
+	e := &env{t: t, url: server.URL()}
+	const cure = "start them, or lower its min-replicas-to-write"
+	e.start("consume", "q", "--", "true").shows(server.URL() + " has too few replicas to take writes; " + cure)
+	require.Contains(t, cureOf(reply("NOREPLICAS Not enough good replicas to write.")), cure)
+}
+
+// A key of another program has a cure.
+func TestCureOfAKeyOfAnotherType(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	e.with("x").run("push", "q", "--raw").exits(exitDone)
+	const cure = "rename or delete it, and give that program or this one a prefix of its own"
+	require.NoError(t, luatomictest.Client(t).Set(t.Context(), e.prefix+"{q}:l", "x", 0).Err())
+	for _, args := range [][]string{
+		{"stats", "q"}, {"queue", "audit", "q"}, {"consume", "q", "--drain", "--", "true"},
+	} {
+		require.Contains(t, e.run(args...).exits(exitFailed).stderr.String(), cure, args)
+	}
 }

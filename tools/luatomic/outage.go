@@ -79,6 +79,8 @@ func outageOf(err error) string {
 	switch text := err.Error(); {
 	case strings.HasPrefix(text, "READONLY"):
 		return "is a replica and does not serve writes; name the master"
+	case strings.HasPrefix(text, "NOREPLICAS"):
+		return "has too few replicas to take writes; " + moreReplicas
 	case isReply(err):
 		return "does not serve"
 	}
@@ -111,7 +113,7 @@ func isAway(err error) bool {
 	}
 	code, _, _ := strings.Cut(reply.Error(), " ")
 	switch code {
-	case "LOADING", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "READONLY":
+	case "LOADING", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "READONLY", "NOREPLICAS":
 		return true
 	}
 	return false
