@@ -114,7 +114,7 @@ func listQueue(ctx context.Context, q *queue.Queue, out *rows) error {
 
 // eachQueue reads the queues into a table. One that cannot be shown hides no other.
 func eachQueue(queues []*queue.Queue, out *rows, read func(*queue.Queue) error) error {
-	var hidden hiddenQueues
+	hidden := hiddenQueues{of: len(queues)}
 	for _, q := range queues {
 		if err := read(q); err != nil && !hidden.add(err) {
 			return err
@@ -123,28 +123,43 @@ func eachQueue(queues []*queue.Queue, out *rows, read func(*queue.Queue) error) 
 	return errors.Join(hidden.err(), out.end())
 }
 
-// hiddenQueues counts the queues that cannot be shown.
+// hiddenQueues is the error of queues that cannot be shown.
 type hiddenQueues struct {
-	n     int
+	n, of int
 	first error
+	none  bool // one of them is unknown: its name may be mistyped
 }
+
+func (h *hiddenQueues) Error() string {
+	if h.n > 1 {
+		return fmt.Sprintf("queues that cannot be shown: %d, the first: %v", h.n, h.first)
+	}
+	return h.first.Error()
+}
+
+func (h *hiddenQueues) Unwrap() error { return h.first }
 
 // add reports whether the error is of one queue alone: it is unknown, or the server refuses it.
 func (h *hiddenQueues) add(err error) bool {
 	var none unknownQueue
-	if !errors.As(err, &none) && (!isReply(err) || isAway(err)) {
+	unknown := errors.As(err, &none)
+	if !unknown && (!isReply(err) || isAway(err)) {
 		return false
 	}
-	h.n, h.first = h.n+1, cmp.Or(h.first, err)
+	h.n, h.first, h.none = h.n+1, cmp.Or(h.first, err), h.none || unknown
 	return true
 }
 
+// err is nil where all can be shown.
 func (h *hiddenQueues) err() error {
-	if h.n > 1 {
-		return fmt.Errorf("queues that cannot be shown: %d, the first: %w", h.n, h.first)
+	if h.n == 0 {
+		return nil
 	}
-	return h.first
+	return h
 }
+
+// passable reports whether there are other queues to go on with.
+func (h *hiddenQueues) passable() bool { return h.n < h.of && !h.none }
 
 func queuesWorkersCommand() *command {
 	return &command{

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
 )
 
 // A queue that cannot be shown, such as one of a later layout, hides no other.
@@ -39,4 +42,38 @@ func TestQueueThatCannotBeShownHidesNoOther(t *testing.T) {
 	require.NoError(t, r.HSet(t.Context(), e.prefix+"{c}:c", "paused", "layout 2").Err())
 	reader.read(t.Context())
 	require.ErrorContains(t, reader.view.queues.err, "later layout")
+}
+
+// A queue that cannot be shown does not end the watch of the others. It is reported once, and again after it was shown.
+func TestAWatchGoesOnPastAQueueThatCannotBeShown(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"queues", "ls", "--watch", "20ms"}, {"stats", "a", "b", "--watch", "20ms"}} {
+		e, r := shared(t), luatomictest.Client(t)
+		e.push("a", queue.Job{})
+		e.push("b", queue.Job{})
+		later := func() { require.NoError(t, r.HSet(t.Context(), e.prefix+"{b}:c", "paused", "layout 2").Err()) }
+		later()
+		c := e.start(args...)
+		lines := func(least int) {
+			luatomictest.Eventually(t, within, "it prints on", func() bool { return len(c.objects()) >= least })
+		}
+		lines(5)
+		require.NoError(t, r.HDel(t.Context(), e.prefix+"{b}:c", "paused").Err())
+		luatomictest.Eventually(t, within, "it shows the other queue", func() bool {
+			return slices.ContainsFunc(c.objects(), func(o map[string]any) bool { return o["queue"] == "b" })
+		})
+		later()
+		luatomictest.Eventually(t, within, "it is said again", func() bool {
+			return strings.Count(c.stderr.String(), "LAYOUT") == 2
+		})
+		lines(len(c.objects()) + 3)
+		require.Equal(t, 2, strings.Count(c.stderr.String(), "LAYOUT"), c.stderr.String())
+		c.signal(syscall.SIGINT)
+		c.exits(exitInterrupted)
+	}
+	e := shared(t)
+	e.push("a", queue.Job{})
+	require.Contains(t, e.run("stats", "a", "aa", "--watch").exits(exitFailed).stderr.String(), `no queue "aa"`)
+	require.NoError(t, luatomictest.Client(t).HSet(t.Context(), e.prefix+"{a}:c", "paused", "layout 2").Err())
+	require.Contains(t, e.run("stats", "a", "--watch").exits(exitFailed).stderr.String(), "LAYOUT")
 }

@@ -45,16 +45,26 @@ func (i *interval) check() error {
 }
 
 // again calls f once, or every watch until Ctrl-C. After its first success an outage of the server does not end it: the
-// client reports that on stderr.
+// client reports that on stderr. Nor does a queue that cannot be shown beside others end it: that is reported when it
+// begins.
 func (s *session) again(watch *interval, f func() error) error {
+	said := ""
 	for done := false; ; {
 		err := f()
+		var hidden *hiddenQueues
 		switch {
 		case !watch.on:
 			return err
 		case err == nil:
-			done = true
-		case !done || s.signals.stop.Err() != nil || !isAway(err):
+			done, said = true, ""
+		case s.signals.stop.Err() != nil:
+			return err
+		case errors.As(err, &hidden) && hidden.passable():
+			if done = true; said != err.Error() {
+				said = err.Error()
+				s.warn(err)
+			}
+		case !done || !isAway(err):
 			return err
 		}
 		select {
