@@ -19,6 +19,7 @@ type sidekiqData struct {
 	Failed    int64          `json:"failed"`
 	Processes int            `json:"processes"`
 	Queues    []sidekiqQueue `json:"queues"`
+	NoLists   []string       `json:"no_lists,omitempty"` // queues whose key is no list: they are not counted
 	Sets      map[string]int `json:"sets"`
 	Tabs      []tab          `json:"-"`
 	Set       string         `json:"set"`
@@ -38,7 +39,7 @@ func (q sidekiqQueue) Latency() time.Duration { return time.Duration(q.LatencyMS
 func newSidekiqData(set sidekiq.Set, st sidekiq.Stats) sidekiqData {
 	data := sidekiqData{
 		Now: st.Now, Processed: st.Processed, Failed: st.Failed, Processes: st.Processes, Set: string(set),
-		Queues: []sidekiqQueue{}, Jobs: []sidekiqRow{}, Sets: make(map[string]int),
+		Queues: []sidekiqQueue{}, NoLists: st.NoLists, Jobs: []sidekiqRow{}, Sets: make(map[string]int),
 	}
 	counts := []int{st.Scheduled, st.Retries, st.Dead}
 	for i, s := range sidekiqSets {

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/luatomic/luatomic/compat/sidekiq"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -21,8 +22,9 @@ const moreReplicas = "start them, or lower its min-replicas-to-write"
 
 // cureOf is what to do about a refusal of the server, or empty.
 func cureOf(err error) string {
-	var call *lua.Error // its detail is the reply to the attempt before one that had none
-	if !isReply(err) && (!errors.As(err, &call) || call.Detail == "") {
+	var call *lua.Error                               // its detail is the reply to the attempt before one that had none
+	quoted := errors.Is(err, sidekiq.ErrQueueRefused) // it has the reply in its text
+	if !quoted && !isReply(err) && (!errors.As(err, &call) || call.Detail == "") {
 		return ""
 	}
 	switch text := err.Error(); {
@@ -42,7 +44,7 @@ func cureOf(err error) string {
 		return "the server cannot save its data and takes no writes: free its disk, then run BGSAVE"
 	case strings.Contains(text, "NOREPLICAS "):
 		return "the server has too few replicas: " + moreReplicas
-	case errors.Is(err, lua.ErrWrongType):
+	case strings.Contains(text, "WRONGTYPE "):
 		return "another program writes that key: rename or delete it, and give that program or this one a prefix of " +
 			"its own"
 	case lacking.MatchString(text):

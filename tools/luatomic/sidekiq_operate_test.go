@@ -74,6 +74,11 @@ func TestAKeyOfAnotherTypeInSidekiq(t *testing.T) {
 		all := c.objects()
 		holds(t, all[len(all)-1], map[string]any{"queue": "a", "ready": 1})
 	}
+	const cure = "another program writes that key: rename or delete it"
+	require.Contains(t, e.run("jobs", "ls", "bad", "--dialect=sidekiq7").exits(exitFailed).stderr.String(), cure)
+	due := redis.Z{Score: 1, Member: `{"class":"A","args":[],"jid":"due","queue":"bad"}`}
+	require.NoError(t, r.ZAdd(t.Context(), e.prefix+"retry", due).Err())
+	require.Contains(t, e.run("promote", "--dialect=sidekiq7").exits(exitFailed).stderr.String(), cure)
 	for _, o := range e.run("doctor", "--dialect=sidekiq7").exits(exitFailed).objects() {
 		switch o["check"] {
 		case "keys":
