@@ -6,10 +6,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// refusesOne reports an error reply to one request, after which the connection works.
+// refusesOne reports an error reply to one request, after which the connection works. With MISCONF a server refuses
+// PING that cannot save its data.
 func refusesOne(err error) bool {
 	return isForbidden(err) || redis.HasErrorPrefix(err, "MOVED") ||
-		redis.HasErrorPrefix(err, "CLUSTERDOWN")
+		redis.HasErrorPrefix(err, "CLUSTERDOWN") || redis.HasErrorPrefix(err, "MISCONF")
 }
 
 // refused takes the refusal of a subscription that the user has no permission for, or whose slot another server has:
