@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
 )
 
 // Each version of the server says in its own words that a command inside a script is refused; the cure is the same. A
@@ -72,4 +75,20 @@ func TestCureIsOfReplies(t *testing.T) {
 	require.Equal(t, "name the master", cureOf(before), "the last attempt had no reply, the one before had")
 	require.Contains(t, cureOf(reply("ERR ACL failure in script: User app has no permissions")), "luatomic acl")
 	require.Empty(t, cureOf(errors.New("exit code 1: NOPERM OOM command not allowed when > 'maxmemory' READONLY x")))
+}
+
+// An error of the library names a field of its options. Here that is a flag, which the command has.
+func TestErrorsNameTheFlag(t *testing.T) {
+	t.Parallel()
+	for err, c := range map[error]struct{ flag, command string }{
+		queue.ErrLeaseLost: {"raise --lease", "consume"},
+		wire.ErrForged:     {"give all nodes the same --keys", "rpc serve"},
+	} {
+		text := oneLine(fmt.Errorf("wrapped: %w", err))
+		require.Contains(t, text, c.flag)
+		require.NotContains(t, text, "Options")
+		words := strings.Fields(c.flag)
+		help := shared(t).run(append(strings.Fields(c.command), "-h")...).exits(exitDone)
+		require.Contains(t, help.stdout.String(), words[len(words)-1]+" ")
+	}
 }

@@ -116,11 +116,15 @@ func complain(w io.Writer, err error) {
 	fmt.Fprintf(w, "luatomic: %s\n", show.Message(messageText, withCure(err)))
 }
 
+// flagNames are the flags that set here what an error of the library names.
+var flagNames = strings.NewReplacer(", or extend in time", "", "queue.Options.Lease", "--lease",
+	"Options.Keys", "--keys")
+
 // oneLine is the text of an error without line ends and without the library's name.
 func oneLine(err error) string {
 	lines := strings.Split(err.Error(), "\n")
 	for i, line := range lines {
 		lines[i] = strings.TrimPrefix(line, "luatomic: ")
 	}
-	return strings.ReplaceAll(strings.Join(lines, "; "), ": luatomic: ", ": ")
+	return flagNames.Replace(strings.ReplaceAll(strings.Join(lines, "; "), ": luatomic: ", ": "))
 }
