@@ -95,8 +95,8 @@ func audit(ctx context.Context, s *session, q *queue.Queue, repair bool) error {
 		"stale_names": a.StaleNames, "stale_counts": a.StaleCounts, "dead_bytes": a.DeadBytes,
 		"repaired": a.Repaired,
 	})
-	if err = cmp.Or(err, emitted); err == nil && !a.OK() && !repair {
-		return errors.New("the queue is inconsistent; while it is idle, run the same with --repair")
+	if err != nil || emitted != nil || a.OK() || repair {
+		return cmp.Or(err, emitted)
 	}
-	return err
+	return errors.New("the queue is inconsistent; while it is idle, run the same with --repair")
 }
