@@ -3,8 +3,6 @@ package luatomic_test
 import (
 	"context"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -247,12 +246,7 @@ func TestCheckServerFailedWrites(t *testing.T) {
 func TestCheckServerFailedSnapshotByHand(t *testing.T) {
 	t.Parallel()
 	client := luatomictest.StartServer(t, "--appendonly", "yes").Client()
-	dir := client.ConfigGet(t.Context(), "dir").Val()["dir"]
-	require.NoError(t, os.Mkdir(filepath.Join(dir, "dump.rdb"), 0o700))
-	require.NoError(t, client.BgSave(t.Context()).Err())
-	luatomictest.Eventually(t, time.Minute, "the snapshot fails", func() bool {
-		return strings.Contains(client.Info(t.Context(), "persistence").Val(), "rdb_last_bgsave_status:err")
-	})
+	lab.FailSnapshot(t, client)
 	require.Equal(t, luatomic.CheckPassed, inspected(t, client)["persistence"].Verdict)
 }
 

@@ -40,7 +40,7 @@ type Event struct {
 	// process. Both are 0 for a job that is dead because its worker died.
 	Wait, Run time.Duration
 	Outcome   Outcome
-	// Retry is the delay before the next delivery, for OutcomeRetried.
+	// Retry is the delay before the next delivery, for OutcomeRetried. A job that expires earlier is over then.
 	Retry time.Duration
 	// Err is the handler's error. It is nil for a job that was acked without one, and for one that no handler had. One
 	// that matches ErrSnoozed is no failure.

@@ -1,8 +1,6 @@
 package notify_test
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -18,12 +17,8 @@ func TestAServerThatCannotSaveKeepsItsSubscriptions(t *testing.T) {
 	t.Parallel()
 	ctx, server := t.Context(), luatomictest.StartServer(t, "--save", "3600 1")
 	admin, client := server.Client(), server.Client()
-	dir := admin.ConfigGet(ctx, "dir").Val()["dir"]
-	require.NoError(t, os.Mkdir(filepath.Join(dir, "dump.rdb"), 0o700)) // a folder has the name of the file
-	require.NoError(t, admin.BgSave(ctx).Err())
-	luatomictest.Eventually(t, 20*time.Second, "the snapshot fails", func() bool {
-		return redis.HasErrorPrefix(admin.Ping(ctx).Err(), "MISCONF")
-	})
+	lab.FailSnapshot(t, admin)
+	require.True(t, redis.HasErrorPrefix(admin.Ping(ctx).Err(), "MISCONF"))
 	require.NoError(t, admin.ConfigResetStat(ctx).Err())
 	h := record(t, client)
 	h.Lost = func(channel string, err error) { t.Errorf("lost %q: %v", channel, err) }

@@ -2,12 +2,11 @@ package main
 
 import (
 	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -56,8 +55,10 @@ func TestRPCOnAFullServer(t *testing.T) {
 // is wrong, and a refused write has its cure.
 func TestAServerThatCannotSaveIsReadAllTheSame(t *testing.T) {
 	t.Parallel()
-	server := withoutDisk(t)
-	e := &env{t: t, url: server.URL()}
+	server := luatomictest.StartServer(t, "--save", "3600 1", "--appendonly", "yes")
+	client, e := server.Client(), &env{t: t, url: server.URL()}
+	e.with("x").run("push", "q", "--raw").exits(exitDone)
+	unblock := lab.FailSnapshot(t, client)
 	require.EqualValues(t, 1, e.run("stats", "q").exits(exitDone).object()["ready"])
 	e.run("queues", "ls").exits(exitDone)
 	e.run("locks", "ls").exits(exitDone)
@@ -70,8 +71,7 @@ func TestAServerThatCannotSaveIsReadAllTheSame(t *testing.T) {
 	require.Contains(t, e.run("queue", "pause", "q").exits(exitFailed).stderr.String(), cure)
 	c := e.start("consume", "q", "--", "true")
 	c.shows(cure)
-	client := server.Client()
-	require.NoError(t, os.Remove(snapshotOf(t, server)))
+	unblock()
 	require.NoError(t, client.BgSave(t.Context()).Err())
 	luatomictest.Eventually(t, within, "the job is done", func() bool {
 		count := e.run("stats", "q").object()
@@ -79,26 +79,6 @@ func TestAServerThatCannotSaveIsReadAllTheSame(t *testing.T) {
 	})
 	c.signal(os.Interrupt)
 	c.exits(exitInterrupted)
-}
-
-// snapshotOf is the file of the server's snapshot.
-func snapshotOf(t *testing.T, server *luatomictest.Server) string {
-	t.Helper()
-	return filepath.Join(server.Client().ConfigGet(t.Context(), "dir").Val()["dir"], "dump.rdb")
-}
-
-// withoutDisk is a server with a job in queue q, whose snapshot failed: a folder has the name of its file.
-func withoutDisk(t *testing.T) *luatomictest.Server {
-	t.Helper()
-	server := luatomictest.StartServer(t, "--save", "3600 1", "--appendonly", "yes")
-	client := server.Client()
-	(&env{t: t, url: server.URL()}).with("x").run("push", "q", "--raw").exits(exitDone)
-	require.NoError(t, os.Mkdir(snapshotOf(t, server), 0o700))
-	require.NoError(t, client.BgSave(t.Context()).Err())
-	luatomictest.Eventually(t, within, "the snapshot fails", func() bool {
-		return strings.Contains(client.Info(t.Context(), "persistence").Val(), "rdb_last_bgsave_status:err")
-	})
-	return server
 }
 
 // A server that waits for replicas refuses each write for as long, and a command that repeats it says so.

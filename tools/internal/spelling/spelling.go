@@ -1,9 +1,9 @@
 // Package spelling finds the name that a mistyped one was meant to be.
 package spelling
 
-// Nearest returns the candidate with the smallest edit distance to word, or "" when none is close. A candidate is close
-// at two edits or fewer; for a word of up to four letters at one, since with two edits it becomes almost any short
-// word.
+// Nearest returns the candidate with the smallest edit distance to word, or "" when none is close. A close candidate is
+// at most two edits away. For a word of up to four letters the limit is one edit: two turn it into almost any other
+// short word.
 func Nearest(word string, candidates []string) string {
 	best, at := "", 3
 	if len(word) <= 4 {
