@@ -46,7 +46,8 @@ func (s *Stats) plus(t Stats) {
 
 // Cancel removes jobs from whichever shard has them; see Queue.Cancel. A job with a unique name may be in another
 // shard than that of its id, so ids that are Absent there are looked up in all other shards. With an error, a job
-// reported as Absent may exist. Cost: at most two concurrent rounds of calls.
+// reported as Absent may exist: where the shard of its id has not answered, no other shard is asked. Cost: at most two
+// concurrent rounds of calls.
 func (s *Shards) Cancel(ctx context.Context, ids ...string) ([]State, error) {
 	return s.endJobs(ids, func(q *Queue, ids []string) ([]State, error) { return q.Cancel(ctx, ids...) })
 }
@@ -69,36 +70,45 @@ func (s *Shards) BuryJobsIn(ctx context.Context, in []State, reason string, ids 
 	})
 }
 
-// endJobs calls each shard for the ids that are its own, and then for those that are Absent there.
+// endJobs calls each shard for the ids that are its own, and then the others for those that it says are Absent. An id
+// whose own shard has not answered is not looked up: another job may have it elsewhere.
 func (s *Shards) endJobs(ids []string, call func(*Queue, []string) ([]State, error)) ([]State, error) {
 	out := make([]State, len(ids))
+	answered := make([]bool, len(s.queues))
 	parts := make([][]int, len(s.queues)) // places of the ids to look up
 	for i, id := range ids {
 		out[i] = Absent
 		parts[s.route(id)] = append(parts[s.route(id)], i)
 	}
-	err := s.endParts(ids, parts, out, call)
+	err := s.endParts(ids, parts, out, func(shard int, q *Queue, ids []string) ([]State, error) {
+		states, err := call(q, ids)
+		answered[shard] = err == nil
+		return states, err
+	})
 	parts = make([][]int, len(s.queues))
 	for i, id := range ids {
+		home := s.route(id)
 		for shard := range parts {
-			if out[i] == Absent && shard != s.route(id) {
+			if out[i] == Absent && answered[home] && shard != home {
 				parts[shard] = append(parts[shard], i)
 			}
 		}
 	}
-	return out, errors.Join(err, s.endParts(ids, parts, out, call))
+	return out, errors.Join(err, s.endParts(ids, parts, out, func(_ int, q *Queue, ids []string) ([]State, error) {
+		return call(q, ids)
+	}))
 }
 
 // endParts calls each shard for its part of the ids and writes the states of those it finds into out.
 func (s *Shards) endParts(ids []string, parts [][]int, out []State,
-	call func(*Queue, []string) ([]State, error)) error {
+	call func(int, *Queue, []string) ([]State, error)) error {
 	var mu sync.Mutex
 	return s.each(func(i int, q *Queue) error {
 		part := make([]string, len(parts[i]))
 		for k, place := range parts[i] {
 			part[k] = ids[place]
 		}
-		states, err := call(q, part)
+		states, err := call(i, q, part)
 		mu.Lock()
 		defer mu.Unlock()
 		for k, state := range states {

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -129,4 +131,31 @@ func TestShardsChangeJobsInTheStatesNamed(t *testing.T) {
 	total, err := s.Stats(ctx)
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 10}, []int{total.Scheduled, total.Dead})
+}
+
+// A shard that fails has not said whether it has the job: a job of the same id in another shard is left alone.
+func TestShardsEndNoOtherJobForAShardThatFails(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, c := newShards(t, 2)
+	pushShards(t, s, queue.Job{ID: "twice"})
+	total, err := s.Stats(ctx)
+	require.NoError(t, err)
+	home := s.Queues()[total.Shards[1].Ready]
+	for i := 0; total.Ready < 2; i++ { // until the other shard has a job of this id
+		pushShards(t, s, queue.Job{ID: "twice", Unique: fmt.Sprint("u", i)})
+		total, err = s.Stats(ctx)
+		require.NoError(t, err)
+		require.Less(t, i, 64)
+	}
+	require.NoError(t, c.Del(ctx, lab.Key(home, "b")).Err())
+	require.NoError(t, c.Set(ctx, lab.Key(home, "b"), "x", 0).Err())
+	for what, end := range map[string]func() ([]queue.State, error){
+		"cancel": func() ([]queue.State, error) { return s.Cancel(ctx, "twice") },
+		"bury":   func() ([]queue.State, error) { return s.BuryJobs(ctx, "why", "twice") },
+	} {
+		states, err := end()
+		require.ErrorIs(t, err, lua.ErrWrongType, what)
+		require.Equal(t, []queue.State{queue.Absent}, states, what)
+	}
 }
