@@ -40,6 +40,10 @@ func (b *body) checkBounded(c redisCall, name string) {
 	}
 	cure := ""
 	switch {
+	case name == "SELECT":
+		b.at(c.args[0], "B003", "SELECT leaves the database of the call, and a cluster has no other",
+			"run the script on a client of that database")
+		return
 	case servers[name]:
 		b.at(c.args[0], "B003", name+" takes the whole database",
 			"no script may do that: keep an index key of what you want to visit")

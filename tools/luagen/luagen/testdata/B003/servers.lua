@@ -3,3 +3,4 @@
 
 redis.call('KEYS', '*')
 redis.call('FLUSHALL')
+redis.call('SELECT', 3)
