@@ -124,7 +124,7 @@ var lockContract = map[string]func(t *testing.T, l faults, name string){
 		lease, err := l.Try(t.Context(), name)
 		require.NoError(t, err)
 		l.lose()
-		require.NoError(t, lease.Err(), "nothing has told it")
+		require.NoError(t, lease.Err(), "nothing has notified it")
 		require.ErrorIs(t, lease.Release(t.Context()), lock.ErrLost)
 	},
 	"TryDo runs alone": func(t *testing.T, l faults, name string) {

@@ -101,7 +101,7 @@ func TestObserveSeesEachDeliveryOnce(t *testing.T) {
 	require.ErrorIs(t, reported[0], failure)
 }
 
-// The death of a job whose worker died is heard of the one who reclaims it, a consumer or a program by hand.
+// The death of a job whose worker died is reported where it is reclaimed: by a consumer, or by a program by hand.
 func TestObserveHearsTheDeathOfAJobWhoseWorkerDied(t *testing.T) {
 	t.Parallel()
 	reclaims := map[string]func(context.Context, *queue.Queue) error{

@@ -67,7 +67,7 @@ func TestPushOfBareJobsIsForThemAlone(t *testing.T) {
 	require.ErrorIs(t, err, lua.ErrTooLarge)
 }
 
-// A limit holds for bare jobs, also for those of a Queue that has not heard of it: all of a batch or none.
+// A limit holds for bare jobs, also for those of a Queue that does not know of it: all of a batch or none.
 func TestPushOfBareJobsIntoAFullQueue(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)

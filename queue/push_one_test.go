@@ -47,7 +47,7 @@ func TestPushesOfOneTogether(t *testing.T) {
 	}
 }
 
-// A limit holds for pushes of one, also for those of a Queue that has not heard of it.
+// A limit holds for pushes of one, also for those of a Queue that does not know of it.
 func TestPushOfOneIntoAFullQueue(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)

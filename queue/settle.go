@@ -213,7 +213,7 @@ func (c *consumer) settleOf(work context.Context, q *Queue, acks, returns []outc
 }
 
 // attempt settles the jobs in one call, concludes those that are settled, and returns those to be tried again: no
-// reply told what became of them, and their leases last.
+// reply says what became of them, and their leases last.
 func (c *consumer) attempt(work context.Context, os []outcome,
 	call func(context.Context, []*Delivery) error) (unsettled []outcome) {
 	if len(os) == 0 {

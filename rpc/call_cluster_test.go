@@ -110,7 +110,7 @@ func TestRPCOnACluster(t *testing.T) {
 	t.Parallel()
 	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
 	opts := &rpc.Options{Lease: 5 * time.Minute, Timeout: time.Minute} // what a message misses is looked for too late
-	entered, told := make(chan struct{}), make(chan struct{})
+	entered, notified := make(chan struct{}), make(chan struct{})
 	var casts atomic.Int64
 	for i := range 2 {
 		b := lab.Serving(t, lab.Echo, cluster.Client(), "bus", opts, lab.Upper)
@@ -122,7 +122,7 @@ func TestRPCOnACluster(t *testing.T) {
 		require.NoError(t, hold.Serve(b, func(ctx context.Context, _ string) (string, error) {
 			close(entered)
 			<-ctx.Done()
-			close(told)
+			close(notified)
 			return "", nil
 		}))
 		require.NoError(t, count.Serve(b, func(_ context.Context, n int, send func(string) error) error {
@@ -174,7 +174,7 @@ func TestRPCOnACluster(t *testing.T) {
 	_, err = hold.Call(bounded, caller, "x")
 	require.ErrorIs(t, err, context.Canceled)
 	select {
-	case <-told:
+	case <-notified:
 	case <-time.After(30 * time.Second): // half of the call's time
 		t.Fatal("the handler's context has not ended")
 	}
@@ -247,9 +247,9 @@ func TestRPCDeadNodeOnACluster(t *testing.T) {
 		silent++
 	}
 	require.Equal(t, []int{1, 1}, []int{answers, silent})
-	heard, err := lab.Echo.CastAll(ctx, caller, "x")
+	reached, err := lab.Echo.CastAll(ctx, caller, "x")
 	require.NoError(t, err)
-	require.Equal(t, 1, heard)
+	require.Equal(t, 1, reached)
 
 	doors[1].cut()
 	luatomictest.Eventually(t, 20*time.Second, "the server knows that both are dead", listening(1))

@@ -83,7 +83,7 @@ func TestAScoreOfManyJobsIsReadInSteps(t *testing.T) {
 	longest := 0
 	other := redis.NewClient(f.client.Options())
 	t.Cleanup(func() { _ = other.Close() })
-	other.AddHook(heard(func(list []string) { longest = max(longest, len(list)) }))
+	other.AddHook(onList(func(list []string) { longest = max(longest, len(list)) }))
 	for _, jid := range []string{"j0003", "j2999", "elsewhere"} {
 		found, ok, err := f.through(other, sidekiq.Options{}).Find(f.ctx,
 			sidekiq.Ref{Set: sidekiq.Schedule, JID: jid, Score: 1795230010.5})
@@ -97,12 +97,12 @@ func TestAScoreOfManyJobsIsReadInSteps(t *testing.T) {
 	require.LessOrEqual(t, longest, 1200)
 }
 
-// heard is called with each reply that is a list of strings.
-type heard func(list []string)
+// onList is called with each reply that is a list of strings.
+type onList func(list []string)
 
-func (h heard) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h onList) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (h heard) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (h onList) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
 		switch c := cmd.(type) {
@@ -116,7 +116,7 @@ func (h heard) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (h heard) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (h onList) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
