@@ -242,7 +242,7 @@ func (l *Locker) tryAll(ctx context.Context, rs []*request) (
 		sent = now
 		results, errs = l.hub.plain.tryAll(ctx, rs)
 		for i, r := range rs {
-			r.heard(results[i].Acquired, errs[i])
+			r.noteOutcome(results[i].Acquired, errs[i])
 			if errs[i] != nil || !results[i].Acquired {
 				continue
 			}
@@ -299,7 +299,7 @@ func (l *Locker) runAll(ctx context.Context, leases Leases) (sent time.Time, r g
 		sent = now
 		r, err = gen.LockAcquireAll(noting, l.hub.client, p)
 		for _, lease := range leases {
-			lease.request.heard(err == nil && r.Blocked == 0, err)
+			lease.request.noteOutcome(err == nil && r.Blocked == 0, err)
 		}
 		if err == nil && r.Blocked == 0 {
 			until = first.granted(sent, gen.LockAcquireResult{}).deadline

@@ -71,7 +71,7 @@ func TestObserveReportsEachEvent(t *testing.T) {
 	<-kept.Done()
 	require.ErrorIs(t, next.Lease.Release(ctx), lock.ErrLost)
 	// A renewal in the background may have found it, and reports it after that.
-	luatomictest.Eventually(t, 20*time.Second, "told of the loss", func() bool {
+	luatomictest.Eventually(t, 20*time.Second, "notified of the loss", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(events) > 0

@@ -132,7 +132,7 @@ func (l *Locker) steal(ctx context.Context, r *request) (g grant, err error) {
 	lease.InTime(func(sent time.Time) time.Time {
 		var forced gen.LockForceResult
 		forced, err = l.hub.plain.force(&r.noted, r, true, 0)
-		r.heard(forced.Fence != 0, err)
+		r.noteOutcome(forced.Fence != 0, err)
 		if err == nil && forced.Fence == 0 {
 			err = errVoid
 		}

@@ -33,7 +33,7 @@ func TestStealNotifiesTheHolder(t *testing.T) {
 	stolen, err := thief.Steal(ctx, name)
 	require.NoError(t, err)
 	<-kept.Done()
-	t.Logf("told after %v", time.Since(start))
+	t.Logf("notified after %v", time.Since(start))
 	require.ErrorIs(t, context.Cause(kept), lock.ErrRevoked)
 	require.ErrorIs(t, lease.Err(), lock.ErrLost)
 	require.ErrorIs(t, lease.Extend(ctx), lock.ErrRevoked)

@@ -386,7 +386,7 @@ func TestSemaphoreReleaseTakesBackWhatTheDeadHad(t *testing.T) {
 	release("p.alive:1")
 	message, err := inbox.ReceiveMessage(ctx)
 	require.NoError(t, err)
-	require.Regexp(t, `^g p\.waits:3 `, message.Payload, "it is granted, and not told to look")
+	require.Regexp(t, `^g p\.waits:3 `, message.Payload, "it is granted, and not asked to look")
 	require.Equal(t, 3, used())
 	require.Zero(t, c.ZScore(ctx, permits, "p.old:1").Val(), "forgotten")
 	release("p.waits:3")

@@ -51,7 +51,7 @@ type request struct {
 	floor   *lease.Floor // the greatest fence that this Locker knows
 	calls   *calls.Group
 	noted   noted
-	mayHold bool // an attempt was granted something, or may have been; see heard
+	mayHold bool // an attempt was granted something, or may have been; see noteOutcome
 }
 
 // noted is the context of the attempts of a request. It learns that one of them was sent twice: a copy may still be on
@@ -71,8 +71,8 @@ func (n *noted) Value(key any) any {
 	return n.Context.Value(key)
 }
 
-// heard notes what came of an attempt. The error of the last one does not say what those before it did.
-func (r *request) heard(acquired bool, err error) {
+// noteOutcome keeps what came of an attempt. The error of the last one does not say what those before it did.
+func (r *request) noteOutcome(acquired bool, err error) {
 	r.mayHold = r.mayHold || acquired || err != nil && !errors.Is(err, lua.ErrNotExecuted)
 }
 
@@ -101,7 +101,7 @@ func (r *request) settle(ctx context.Context) {
 func (r *request) voidAfter(ctx context.Context, call func(ctx context.Context) error) error {
 	r.noted.Context = ctx
 	err := call(&r.noted)
-	r.heard(false, err)
+	r.noteOutcome(false, err)
 	if r.unsettled() {
 		_ = r.withdraw(ctx, "") // where that fails, a copy has its effect
 	}
@@ -157,7 +157,7 @@ func (r *request) attempt(ctx context.Context, a attempt) (sent time.Time, resul
 func (r *request) ask(ctx context.Context, a attempt) (gen.LockAcquireResult, error) {
 	r.noted.Context = ctx
 	result, err := r.scripts.acquire(&r.noted, r, a)
-	r.heard(result.Acquired, err)
+	r.noteOutcome(result.Acquired, err)
 	if err != nil {
 		return result, r.failed(ctx, err, a.entry)
 	}

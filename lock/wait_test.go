@@ -329,7 +329,7 @@ func TestOlderReplyDoesNotPostponeARecheck(t *testing.T) {
 	_, err = l.Steal(ctx, name)
 	require.NoError(t, err)
 	<-kept.Done()
-	require.ErrorIs(t, context.Cause(kept), lock.ErrRevoked, "what was said before was heard, too")
+	require.ErrorIs(t, context.Cause(kept), lock.ErrRevoked, "what was published before was received, too")
 	close(late.let)
 	next := lab.Soon(t, 15*time.Second, "both permits", both) // half of the time between two attempts
 	require.NoError(t, next.Err)

@@ -102,23 +102,23 @@ func TestAWaiterThatLeavesMakesRoomForTheNextCheck(t *testing.T) {
 		all[i] = h.waiters.add(&request{token: fmt.Sprint("process.", i), opts: &Options{}}, "channel")
 	}
 	h.waiters.arm(all[0].group, time.Hour) // so that none leaves its attempt to another
-	told := func() (n int) {
+	notified := func() (n int) {
 		for _, w := range all {
 			n += len(w.wake)
 		}
 		return n
 	}
 	h.waiters.signalAll("channel")
-	require.Equal(t, maxChecks, told())
+	require.Equal(t, maxChecks, notified())
 	h.waiters.remove(all[0])
 	h.waiters.remove(all[2*maxChecks]) // it has not begun
-	require.Equal(t, maxChecks+1, told())
+	require.Equal(t, maxChecks+1, notified())
 	for range 2 {
 		for _, w := range all[1:] {
 			h.waiters.queued(w, true)
 		}
 	}
-	require.Equal(t, len(all)-1, told(), "each waiter gets one message")
+	require.Equal(t, len(all)-1, notified(), "each waiter gets one message")
 	h.waiters.signalAll("channel")
 	require.Equal(t, maxChecks, all[0].group.checking)
 }

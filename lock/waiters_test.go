@@ -201,10 +201,10 @@ func TestLateGrantDoesNotCount(t *testing.T) {
 	process, _, _ := strings.Cut(owner, ".")
 	channel := "lock:c:" + process
 	now := c.Time(ctx).Val().UnixMicro()
-	heard, err := c.Publish(ctx, channel, fmt.Sprintf("g %s %d %d 60000 lock:{%s}", owner, holder.Fence()-1, now,
+	received, err := c.Publish(ctx, channel, fmt.Sprintf("g %s %d %d 60000 lock:{%s}", owner, holder.Fence()-1, now,
 		name)).Result()
 	require.NoError(t, err)
-	require.EqualValues(t, 1, heard)
+	require.EqualValues(t, 1, received)
 	for _, nonsense := range []string{
 		"", "g", "g " + owner, "g " + owner + " 1 x 1", "n " + owner + " x", "z " + owner, "n nobody 1", "r nobody key",
 	} {
