@@ -261,3 +261,27 @@ func TestARescueOutlastsNoLease(t *testing.T) {
 	end()
 	require.Zero(t, over.Load(), "the lease of the rescuer was over")
 }
+
+// The scripts that bury a job remove no more than a thousand of the dead, those with the least scores: a bound that was
+// lowered does not hold up the server.
+func TestABurialTrimsAThousandAtMost(t *testing.T) {
+	t.Parallel()
+	c, ctx := luatomictest.Client(t), t.Context()
+	for _, row := range []struct{ score, most int64 }{{1, 5000}, {time.Now().Unix() - 10, 100}} { // too old, too many
+		p := luatomictest.Namespace(t) + fmt.Sprint(row.score) + ":"
+		require.NoError(t, handed(ctx, c, p))
+		dead := make([]redis.Z, 2500)
+		for i := range dead {
+			dead[i] = redis.Z{Score: float64(row.score) + float64(i)/1e4, Member: fmt.Sprint("dead", i)}
+		}
+		require.NoError(t, c.Del(ctx, p+"dead").Err())
+		require.NoError(t, c.ZAdd(ctx, p+"dead", dead...).Err())
+		aside := asideParams(p, "dead")
+		aside.Keep, aside.Max = time.Minute, row.most
+		r, err := script.WorkerAside(ctx, c, aside)
+		require.NoError(t, err)
+		require.Equal(t, script.WorkerAsideResultMoved, r)
+		require.EqualValues(t, 1501, c.ZCard(ctx, p+"dead").Val())
+		require.Equal(t, []string{"dead1000"}, c.ZRange(ctx, p+"dead", 0, 0).Val())
+	}
+}

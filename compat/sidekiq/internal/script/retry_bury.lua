@@ -1,5 +1,5 @@
 --- RetryBury moves a job that is given up from its process to the dead set, and trims
---- that by age and by number as Sidekiq does.
+--- that by age and by number to what Sidekiq keeps.
 ---
 --- The time of the failure is the server's. In the payload it stands between its two
 --- parts, in the encoding of the version.
@@ -19,7 +19,7 @@
 ---@arg      max            int  min=1  as many dead jobs are one too many: Sidekiq keeps one less
 ---@args     part           bytes  max=2 bytes=536870912  the payload before the time, and after it
 ---@reply    bool  the job was still the process's
----@cost     O(log n + k) for k trimmed
+---@cost     O(log n + k) for k trimmed, a thousand at most
 ---@allow    V002 processed, processed_day, failed, failed_day: a job does not wait for a counter
 ---@allow    W002 a job does not wait for a counter that is not one
 
@@ -69,8 +69,13 @@ redis.call('ZADD', to, at, table.concat(parts, stamp))
 redis.call('HDEL', working, id)
 -->
 --< part/trim_dead.lua
-redis.call('ZREMRANGEBYSCORE', to, '-inf', string.format('%.0f', time[1] - keep) .. '.' .. fraction)
-redis.call('ZREMRANGEBYRANK', to, 0, -max)
+-- Sidekiq removes all that are too old or too many at once. Here a call removes a thousand at most: after a bound was
+-- lowered, the next calls remove the rest.
+local old = redis.call('ZCOUNT', to, '-inf', string.format('%.0f', time[1] - keep) .. '.' .. fraction)
+local many = redis.call('ZCARD', to) + 1 - max
+if old > 0 or many > 0 then
+  redis.call('ZREMRANGEBYRANK', to, 0, math.min(math.max(old, many), 1000) - 1)
+end
 -->
 --< part/count_failure.lua
 redis.pcall('INCR', processed)

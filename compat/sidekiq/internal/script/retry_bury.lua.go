@@ -16,7 +16,7 @@ import (
 var retryBurySource string
 
 // RetryBurySHA is the SHA-1 of retry_bury.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RetryBurySHA = "45c35ddaa24f5f9c4f977a46eaf3f39ebfdbd94d"
+const RetryBurySHA = "fac7af8a0ae7e346d913473733e8d2251450eb9e"
 
 // RetryBuryScript is retry_bury.lua.
 var RetryBuryScript = lua.Script{
@@ -76,7 +76,7 @@ func (v RetryBuryForm) String() string {
 }
 
 // RetryBury moves a job that is given up from its process to the dead set, and trims that by age
-// and by number as Sidekiq does.
+// and by number to what Sidekiq keeps.
 //
 // The time of the failure is the server's. In the payload it stands between its two parts, in the
 // encoding of the version.
@@ -92,7 +92,7 @@ func (v RetryBuryForm) String() string {
 //   - KEYS[5]: failed, string: Sidekiq's stat:failed.
 //   - KEYS[6]: failed_day, string: the same of the day.
 //   - Reply: the job was still the process's.
-//   - Cost: O(log n + k) for k trimmed.
+//   - Cost: O(log n + k) for k trimmed, a thousand at most.
 func RetryBury(ctx context.Context, c lua.Client, p RetryBuryParams) (bool, error) {
 	return lua.Run(ctx, c, p.call(), decodeRetryBury)
 }

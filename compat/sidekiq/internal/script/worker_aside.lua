@@ -2,7 +2,7 @@
 --- set: served next, it may end the process that performs it, as it did before.
 ---
 --- In the retry set it is counted as WorkerReturn counts it. In the dead set its count
---- ends, and the set is trimmed by age and by number as Sidekiq does.
+--- ends, and the set is trimmed by age and by number to what Sidekiq keeps.
 ---
 ---@contract dup-only  the job is in its set before it leaves the hash
 ---@retry    safe  a job that left the hash is not added again
@@ -24,7 +24,7 @@
 ---@arg      max            int  min=0  0: to is the retry set; else as many dead jobs are one too many
 ---@args     part           bytes  max=2 bytes=536870912  the payload before the time, and after it
 ---@reply    enum(gone=0, moved=1, alive=2)  gone: the job was not the process's; alive: the lease is not over
----@cost     O(log n + k) for k trimmed
+---@cost     O(log n + k) for k trimmed, a thousand at most
 ---@allow    V002 processed, processed_day, failed, failed_day: a job does not wait for a counter
 ---@allow    W002 a job does not wait for a counter that is not one
 
@@ -83,8 +83,13 @@ redis.call('HDEL', working, id)
 if max > 0 then
   redis.pcall('HDEL', rescued, jid)
   --< part/trim_dead.lua
-  redis.call('ZREMRANGEBYSCORE', to, '-inf', string.format('%.0f', time[1] - keep) .. '.' .. fraction)
-  redis.call('ZREMRANGEBYRANK', to, 0, -max)
+  -- Sidekiq removes all that are too old or too many at once. Here a call removes a thousand at most: after a bound was
+  -- lowered, the next calls remove the rest.
+  local old = redis.call('ZCOUNT', to, '-inf', string.format('%.0f', time[1] - keep) .. '.' .. fraction)
+  local many = redis.call('ZCARD', to) + 1 - max
+  if old > 0 or many > 0 then
+    redis.call('ZREMRANGEBYRANK', to, 0, math.min(math.max(old, many), 1000) - 1)
+  end
   -->
 else
   local jids = { jid }

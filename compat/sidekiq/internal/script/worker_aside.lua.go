@@ -16,7 +16,7 @@ import (
 var workerAsideSource string
 
 // WorkerAsideSHA is the SHA-1 of worker_aside.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerAsideSHA = "7f991a05e6582a5d10797edea95045fcf0faa07c"
+const WorkerAsideSHA = "391a19530caf3370c39493f019b9ce2c0f43096c"
 
 // WorkerAsideScript is worker_aside.lua.
 var WorkerAsideScript = lua.Script{
@@ -88,7 +88,7 @@ func (v WorkerAsideResult) String() string {
 // next, it may end the process that performs it, as it did before.
 //
 // In the retry set it is counted as WorkerReturn counts it. In the dead set its count ends, and the
-// set is trimmed by age and by number as Sidekiq does.
+// set is trimmed by age and by number to what Sidekiq keeps.
 //
 //   - Contract, dup-only: the job is in its set before it leaves the hash.
 //   - Retry: safe; sent again after a lost reply; a job that left the hash is not added again.
@@ -103,7 +103,7 @@ func (v WorkerAsideResult) String() string {
 //   - KEYS[7]: failed, string: Sidekiq's stat:failed.
 //   - KEYS[8]: failed_day, string: the same of the day.
 //   - Reply: gone: the job was not the process's; alive: the lease is not over.
-//   - Cost: O(log n + k) for k trimmed.
+//   - Cost: O(log n + k) for k trimmed, a thousand at most.
 func WorkerAside(ctx context.Context, c lua.Client, p WorkerAsideParams) (WorkerAsideResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeWorkerAside)
 }
