@@ -55,8 +55,8 @@ var (
 	WantedOther = Record(7, 1, "other")
 )
 
-// LockCalls are the calls of lock scripts.
-func LockCalls() []ScriptCall {
+// lockCalls are the calls of lock scripts.
+func lockCalls() []ScriptCall {
 	show := func(v any, err error) (string, error) { return fmt.Sprintf("%+v", v), err }
 	acquire := func(entry string) func(context.Context, lua.Client, string) (string, error) {
 		return func(ctx context.Context, c lua.Client, k string) (string, error) {

@@ -57,8 +57,8 @@ func Buried(ctx context.Context, c *redis.Client, k string) error {
 	return c.HSet(ctx, "{"+k+"}:c", "dead_bytes", "12").Err()
 }
 
-// PeekCalls peek at each state; each reads only the key of that state.
-func PeekCalls() []ScriptCall {
+// peekCalls peek at each state; each reads only the key of that state.
+func peekCalls() []ScriptCall {
 	var calls []ScriptCall
 	states := []string{"ready", "scheduled", "leases", "dead"}
 	for i := range states {
@@ -76,7 +76,7 @@ func PeekCalls() []ScriptCall {
 				return Buried(ctx, c, k)
 			}, slices.Delete(slices.Clone(states), i, i+1)})
 	}
-	return slices.Concat(calls, LockCalls(), SemCalls())
+	return calls
 }
 
 // FourStates stores a scheduled, a ready, a dead and a leased job.

@@ -72,8 +72,8 @@ func GivenTo(k, node string) gen.RPCDecideParams {
 	}
 }
 
-// RpcCalls are the calls of the scripts of a bus.
-func RpcCalls() []ScriptCall {
+// rpcCalls are the calls of the scripts of a bus.
+func rpcCalls() []ScriptCall {
 	show := func(v any, err error) (string, error) { return fmt.Sprintf("%+v", v), err }
 	nodes := func(k string) string { return "{" + k + "}:nodes" }
 	about := func(k string) string { return "{" + k + "}:about" }
