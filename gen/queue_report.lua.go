@@ -12,7 +12,7 @@ import (
 )
 
 // QueueReportSHA is the SHA-1 of queue_report.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReportSHA = "f5387c60023fae3e00f63c4e73721082415c58d7"
+const QueueReportSHA = "7e2d455ed0f5054770bf29d8a51fb3a6beb0b416"
 
 // QueueReportScript is scripts/queue_report.lua.
 var QueueReportScript = lua.Script{

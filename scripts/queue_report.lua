@@ -51,9 +51,8 @@ for i = 5, #ARGV, 5 do
 end
 -- A copy of an earlier report comes late: the process may have left the list since.
 if process ~= '' and (new or numbered == tonumber(last)) then
-  if new then -- the number comes after the counts: an error half-way loses none of them
-    redis.call('HSET', about, process, number .. ' ' .. description)
-  end
+  -- The number comes after the counts: an error half-way loses none of them.
+  redis.call('HSET', about, process, number .. ' ' .. description)
   redis.call('ZADD', workers, string.format('%.0f', now_ms + lease), process)
   local dead = redis.call('ZRANGE', workers, '-inf', string.format('%.0f', now_ms - 60000), 'BYSCORE', 'LIMIT', 0, 100)
   if #dead > 0 then
