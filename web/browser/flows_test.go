@@ -65,6 +65,20 @@ func TestQueueIsPaused(t *testing.T) {
 	require.False(t, b.stats(q).Paused)
 }
 
+// Enter in the field of the limit sets the limit: the first button of a form is what Enter presses.
+func TestEnterInTheLimitSetsIt(t *testing.T) {
+	b := open(t, web.Options{Write: true})
+	q := b.queue("mail")
+	_, err := q.Push(t.Context(), queue.Job{ID: "a"})
+	require.NoError(t, err)
+	b.visit("/queue?name=mail")
+	b.do(chromedp.Focus(chromedp.CSS(`input[name="limit"]`)), chromedp.KeyEvent("7"))
+	_, err = chromedp.RunResponse(b.ctx, chromedp.KeyEvent(kb.Enter))
+	require.NoError(t, err)
+	require.False(t, b.stats(q).Paused)
+	require.Contains(t, []int{7, 70}, b.stats(q).Limit, "behind or before the 0 that stands there")
+}
+
 func TestLockIsReleased(t *testing.T) {
 	b := open(t, web.Options{Write: true})
 	lease := b.lock("nightly", "host-7")
