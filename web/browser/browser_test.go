@@ -2,9 +2,11 @@ package browser_test
 
 import (
 	"context"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,6 +51,8 @@ type tab struct {
 	server *luatomictest.Server
 	client *redis.Client
 	url    string
+	// front, if set, answers in place of the page, as a proxy before it does.
+	front atomic.Pointer[http.HandlerFunc]
 }
 
 const patience = 20 * time.Second
@@ -57,14 +61,23 @@ func open(t *testing.T, opts web.Options) *tab {
 	t.Helper()
 	server := luatomictest.StartServer(t)
 	client := server.Client()
-	page := httptest.NewServer(web.Handler(client, &opts))
+	b := &tab{T: t, server: server, client: client}
+	handler := web.Handler(client, &opts)
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if front := b.front.Load(); front != nil {
+			(*front)(w, r)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
 	t.Cleanup(page.Close)
 	ctx, cancel := chromedp.NewContext(one)
 	t.Cleanup(cancel)
 	require.NoError(t, chromedp.Do(ctx))
 	within, end := context.WithTimeout(ctx, 3*patience)
 	t.Cleanup(end)
-	return &tab{T: t, ctx: within, server: server, client: client, url: page.URL}
+	b.ctx, b.url = within, page.URL
+	return b
 }
 
 func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {

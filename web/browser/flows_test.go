@@ -156,6 +156,35 @@ func TestPageWhileTheServerIsDown(t *testing.T) {
 	require.Contains(t, b.text(), "No process has pushed", "the server has lost its data")
 }
 
+// What answers in place of the page, as a proxy does while the page is away and where a login is over, is not the page,
+// nor is an answer that does not end: Live says that what it shows is old, and goes on when the page is back.
+func TestLiveSaysThatAnotherAnswersForThePage(t *testing.T) {
+	for what, front := range map[string]http.HandlerFunc{
+		"an error of the proxy": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "<html><body><h1>502 Bad Gateway</h1></body></html>", http.StatusBadGateway)
+		},
+		"nothing": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"a login": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte("<!doctype html><main id=main>Your name?</main>"))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := open(t, web.Options{})
+			b.bury(b.queue("mail"), "x", queue.Job{ID: "a"})
+			b.visit("/")
+			b.do(chromedp.Click(chromedp.CSS("#live")))
+			b.front.Store(&front)
+			b.do(chromedp.WaitVisible(chromedp.CSS("#stale")))
+			require.Contains(t, b.text(), "What you see is old")
+			require.Contains(t, b.text(), "mail")
+			b.front.Store(nil)
+			luatomictest.Eventually(t, patience, "the page reads itself again", func() bool {
+				return eval[bool](b, `document.getElementById('stale') === null`)
+			})
+		})
+	}
+}
+
 // By keyboard alone: move to the job, select it, reach the button, confirm.
 func TestByKeyboardAlone(t *testing.T) {
 	b := open(t, web.Options{Write: true})

@@ -46,14 +46,17 @@ async function readAgain() {
   reading = true;
   let text;
   try {
-    text = await (await fetch(location.href, { headers: { Accept: 'text/html' } })).text();
+    const within = AbortSignal.timeout(2 * every);
+    text = await (await fetch(location.href, { headers: { Accept: 'text/html' }, signal: within })).text();
   } catch {
     return showStale();
   } finally {
     reading = false;
   }
   const next = new DOMParser().parseFromString(text, 'text/html');
-  if (busy() || !next.getElementById('main')) return;
+  // A proxy without the page behind it, or a login that is over, answers with a page of its own.
+  if (!next.getElementById('live') || !next.getElementById('main')) return showStale();
+  if (busy()) return;
   const focused = place(document.activeElement);
   main().replaceWith(document.adoptNode(next.getElementById('main')));
   const footer = next.querySelector('footer');
