@@ -4,8 +4,8 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/luatomic/luatomic/lock"
 )
@@ -97,18 +97,40 @@ all. With --kind it lists read-write locks or semaphores.`,
 			if len(s.args) == 1 {
 				pattern = s.args[0]
 			}
-			matches := globPattern(pattern)
 			return s.withLocker(func(ctx context.Context, locker *lock.Locker) error {
-				return kind.find(ctx, s, locker, matches)
+				return kind.find(ctx, s, locker, pattern)
 			})
 		},
 	}
 }
 
-// globPattern makes a pattern of names into an expression.
-func globPattern(pattern string) *regexp.Regexp {
-	quoted := strings.NewReplacer(`\*`, `.*`, `\?`, `.`).Replace(regexp.QuoteMeta(pattern))
-	return regexp.MustCompile(`^(?s:` + quoted + `)$`)
+// glob reports whether the pattern matches all of the name: * is any text, ? one character. Both may hold any bytes; one
+// that is no part of a character counts as one.
+func glob(pattern, name string) bool {
+	p, n := 0, 0
+	star, from := -1, 0 // the last star, and where what it stands for ends
+	for n < len(name) {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, from, p = p, n, p+1
+		case p < len(pattern) && pattern[p] == '?':
+			p, n = p+1, next(name, n)
+		case p < len(pattern) && pattern[p] == name[n]:
+			p, n = p+1, n+1
+		case star >= 0:
+			from = next(name, from)
+			p, n = star+1, from
+		default:
+			return false
+		}
+	}
+	return strings.Trim(pattern[p:], "*") == ""
+}
+
+// next is where the character at a place ends.
+func next(text string, at int) int {
+	_, size := utf8.DecodeRuneInString(text[at:])
+	return at + size
 }
 
 func locksShowCommand() *command {

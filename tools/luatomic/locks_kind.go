@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"iter"
-	"regexp"
 
 	"github.com/luatomic/luatomic/lock"
 )
@@ -113,17 +112,17 @@ func (l lockList) shared(used, as string, out sharedResult, fence int64, holders
 }
 
 // find lists the locks of the kind whose names match.
-func (k lockKind) find(ctx context.Context, s *session, locker *lock.Locker, matches *regexp.Regexp) (err error) {
+func (k lockKind) find(ctx context.Context, s *session, locker *lock.Locker, pattern string) (err error) {
 	out := k.list(s)
 	switch k {
 	case readWrite:
-		err = addAll(locker.ListRW(ctx), func(i lock.RWInfo) string { return i.Name }, matches, out.rw)
+		err = addAll(locker.ListRW(ctx), func(i lock.RWInfo) string { return i.Name }, pattern, out.rw)
 	case semaphores:
 		err = addAll(locker.ListSemaphores(ctx), func(i lock.SemaphoreInfo) string {
 			return i.Name
-		}, matches, out.semaphore)
+		}, pattern, out.semaphore)
 	default:
-		err = addAll(locker.List(ctx), func(i lock.Info) string { return i.Name }, matches, out.plain)
+		err = addAll(locker.List(ctx), func(i lock.Info) string { return i.Name }, pattern, out.plain)
 	}
 	if err != nil {
 		return errors.Join(out.end(), err)
@@ -132,9 +131,9 @@ func (k lockKind) find(ctx context.Context, s *session, locker *lock.Locker, mat
 }
 
 // addAll adds what a list yields and the pattern matches.
-func addAll[T any](list iter.Seq2[T, error], name func(T) string, matches *regexp.Regexp, add func(T) error) error {
+func addAll[T any](list iter.Seq2[T, error], name func(T) string, pattern string, add func(T) error) error {
 	for info, err := range list {
-		if err == nil && matches.MatchString(name(info)) {
+		if err == nil && glob(pattern, name(info)) {
 			err = add(info)
 		}
 		if err != nil {

@@ -54,6 +54,20 @@ func TestLocksShow(t *testing.T) {
 	holds(t, o, map[string]any{"held": false, "note": "", "waiting": 0, "fence": nil})
 }
 
+// A name may hold any bytes, and so may the pattern that finds it.
+func TestLocksLsFindsNamesOfAnyBytes(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	const name = "caf\xe9 \u00fc"
+	e.hold(name)
+	for pattern, found := range map[string]int{
+		name: 1, "caf?*": 1, "caf\xe9*": 1, "caf? ?": 1, "*\xe9*?": 1, "caf?": 0, "caf\xe8*": 0, "caf? ??": 0,
+	} {
+		out := e.run("locks", "ls", pattern).exits(exitDone).stdout.String()
+		require.Equal(t, found, strings.Count(out, "\n"), "%q: %s", pattern, out)
+	}
+}
+
 func TestLocksShowWatch(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
