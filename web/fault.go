@@ -24,6 +24,8 @@ type fault struct {
 	Cure   string `json:"cure"`
 	// ID is that of Options.OnError, for failures of the server.
 	ID string `json:"id,omitempty"`
+	// Done is how many jobs the request had changed before.
+	Done int `json:"done,omitempty"`
 }
 
 func (f *fault) Error() string { return f.What + " " + f.Cure }

@@ -75,8 +75,9 @@ type request struct {
 	*http.Request
 	role   Role
 	json   bool
-	object url.Values // of the address alone, by which Options.Authorize decides
-	form   url.Values // all else: of the address and, for a change, of the body
+	object url.Values   // of the address alone, by which Options.Authorize decides
+	form   url.Values   // all else: of the address and, for a change, of the body
+	made   atomic.Int64 // how many things a change has changed so far
 }
 
 // of is a part of the object's name.
@@ -97,11 +98,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a, err := h.answerTo(w, q, path, mounted)
 	switch {
 	case err != nil:
-		f := h.faultOf(err)
+		f := *h.faultOf(err)
+		f.Done = int(q.made.Load())
 		if f.Status == http.StatusServiceUnavailable {
 			w.Header().Set("Retry-After", "2")
 		}
-		a = answer{page: "fault", title: http.StatusText(f.Status), data: f, status: f.Status}
+		a = answer{page: "fault", title: http.StatusText(f.Status), data: &f, status: f.Status}
 	case a.page == "":
 		return // an asset
 	}

@@ -62,9 +62,7 @@ func (h *handler) changeAll(ctx context.Context, q *request, of *queue.Queue, c 
 		if ids, err = jobs.some(ctx, filter, c.Count-c.Done-len(held.Jobs)); err != nil {
 			break
 		}
-		var n int
-		n, err = c.apply(ctx, of, ids)
-		c.Done += n
+		err = c.apply(ctx, of, ids)
 		var some *queue.NameHeldError
 		if errors.As(err, &some) {
 			held.Jobs, err = append(held.Jobs, some.Jobs...), nil

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/luatomic/luatomic/queue"
@@ -40,7 +41,11 @@ type change struct {
 	in        time.Duration
 	confirmed int  // the number that was shown, -1 before that
 	sure      bool // one job needs no question
+	made      *atomic.Int64
 }
+
+// add counts the jobs that were changed. The request has the number also where it ends before its function.
+func (c *change) add(n int) { c.Done = int(c.made.Add(int64(n))) }
 
 // due is when a rescheduled job is due. It is the same when the form is sent again.
 func (c *change) due() time.Time { return c.Until.Add(c.in) }
@@ -88,7 +93,7 @@ func (h *handler) changeJobs(ctx context.Context, q *request) (answer, error) {
 		c.Count = c.confirmed
 		err = h.changeAll(ctx, q, of, c)
 	} else {
-		c.Done, err = c.apply(ctx, of, c.IDs)
+		err = c.apply(ctx, of, c.IDs)
 		if err == nil && c.Done == 0 { // they have moved on since the look
 			err = h.expect(ctx, of, c)
 		}
@@ -113,6 +118,7 @@ func changeOf(q *request, of *queue.Queue, st queue.Stats) (*change, error) {
 	c := &change{
 		Verb: q.get("verb"), Queue: of.Name(), Tag: of.Tag(), State: q.get("state"), IDs: q.form["id"],
 		Kind: q.get("kind"), Text: q.get("text"), In: q.get("in"), Until: st.Now, confirmed: -1,
+		made: &q.made,
 	}
 	if all := q.get("all"); all != "" {
 		c.Verb, c.All, c.IDs = all, true, nil
@@ -180,26 +186,29 @@ func (h *handler) expect(ctx context.Context, of *queue.Queue, c *change) error 
 	return nil
 }
 
-// apply makes the change and returns how many jobs it found. One that has left the state stays as it is.
-func (c *change) apply(ctx context.Context, of *queue.Queue, ids []string) (n int, err error) {
+// apply makes the change and counts the jobs that it found. One that has left the state stays as it is.
+func (c *change) apply(ctx context.Context, of *queue.Queue, ids []string) error {
 	switch {
 	case len(ids) == 0: // to Requeue that would mean those that died first
-		return 0, nil
+		return nil
 	case c.Verb == "requeue":
-		return of.Requeue(ctx, ids...)
+		n, err := of.Requeue(ctx, ids...)
+		c.add(n)
+		return err
 	case c.Verb == "reschedule":
 		for _, id := range ids {
 			r, err := of.Reschedule(ctx, id, c.due())
 			if err != nil {
-				return n, err
+				return err
 			}
 			if r.Found {
-				n++
+				c.add(1)
 			}
 		}
-		return n, nil
+		return nil
 	}
 	var was []queue.State
+	var err error
 	if c.Verb == "bury" {
 		was, err = of.BuryJobsIn(ctx, []queue.State{c.state}, "buried by hand", ids...)
 	} else {
@@ -207,10 +216,10 @@ func (c *change) apply(ctx context.Context, of *queue.Queue, ids []string) (n in
 	}
 	for _, state := range was {
 		if state == c.state {
-			n++
+			c.add(1)
 		}
 	}
-	return n, err
+	return err
 }
 
 // stayedDead is the fault of a requeue of which jobs stay dead, as others hold their unique names. Where the time of

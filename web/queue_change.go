@@ -15,7 +15,8 @@ type settings struct {
 	Limit  int    `json:"limit"`
 }
 
-// changeQueue pauses or resumes a queue, or sets its limit. All three can be repeated.
+// changeQueue pauses or resumes a queue, or sets its limit. All three can be repeated. The other settings are those of
+// before: a read after the change could fail, and hide that it was made.
 func (h *handler) changeQueue(ctx context.Context, q *request) (answer, error) {
 	if err := h.need(q.role, Queues, "change settings of queues"); err != nil {
 		return answer{}, err
@@ -24,31 +25,32 @@ func (h *handler) changeQueue(ctx context.Context, q *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if _, err := h.known(ctx, of); err != nil {
+	st, err := h.known(ctx, of)
+	if err != nil {
 		return answer{}, err
 	}
 	verb := q.get("verb")
 	switch verb {
 	case "pause":
-		err = of.Pause(ctx)
+		st.Paused, err = true, of.Pause(ctx)
 	case "resume":
-		err = of.Resume(ctx)
+		st.Paused, err = false, of.Resume(ctx)
 	case "limit":
 		n, bad := strconv.Atoi(q.get("limit"))
 		if bad != nil || n < 0 {
 			return answer{}, faultf(http.StatusBadRequest, "Write a number of jobs, 0 for none.", "%q is no limit.",
 				shown(40, q.get("limit")))
 		}
-		err = of.SetLimit(ctx, n)
+		st.Limit, err = n, of.SetLimit(ctx, n)
 	default:
 		return answer{}, faultf(http.StatusBadRequest, "It is pause, resume or limit.", "%q is no setting.",
 			shown(40, verb))
 	}
-	h.report(q, Action{Verb: verb, Target: targetOf(of), Done: 1, Err: err})
+	done := 1
 	if err != nil {
-		return answer{}, err
+		done = 0
 	}
-	st, err := of.Stats(ctx)
+	h.report(q, Action{Verb: verb, Target: targetOf(of), Done: done, Err: err})
 	if err != nil {
 		return answer{}, err
 	}

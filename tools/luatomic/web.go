@@ -118,7 +118,10 @@ func (f *webFlags) handler(s *session, client redis.UniversalClient) http.Handle
 		Prefix: s.prefix, Write: f.write,
 		OnAction: func(r *http.Request, a web.Action) {
 			outcome := fmt.Sprintf("%d changed", a.Done)
-			if a.Err != nil {
+			switch {
+			case a.Err != nil && a.Done > 0:
+				outcome += ", then " + oneLine(a.Err)
+			case a.Err != nil:
 				outcome = oneLine(a.Err)
 			}
 			s.note("luatomic: %s of %q from %s: %s", a.Verb, a.Target, r.RemoteAddr, outcome)

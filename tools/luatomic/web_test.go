@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
 )
 
 // first waits for an object on stdout that has the field, and returns it.
@@ -81,6 +82,22 @@ func TestWebBesideADemoThatHolds(t *testing.T) {
 	}
 	demo.signal(os.Interrupt)
 	demo.exits(exitDone)
+}
+
+// The line of a change that failed says how much of it was made.
+func TestWebTellsWhatAFailedChangeHasMade(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	e.push("mail", queue.Job{ID: "held", Unique: "a"}, queue.Job{ID: "free"})
+	e.run("jobs", "bury", "mail", "held", "free").exits(exitDone)
+	e.push("mail", queue.Job{ID: "holder", Unique: "a"})
+	page := e.start("web", "--listen", "127.0.0.1:0", "--write")
+	answer, err := http.PostForm(page.first("url")["url"].(string)+"jobs?name=mail",
+		url.Values{"all": {"requeue"}, "state": {"dead"}, "confirm": {"2"}})
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.Equal(t, http.StatusConflict, answer.StatusCode)
+	page.shows(`: 1 changed, then `)
 }
 
 // With --remote the rights of the operator stay those of this machine: a visitor behind a proxy here, or under the name
