@@ -122,7 +122,7 @@ func promoteDue(s *session, q *queue.Queue) error {
 		}
 	}
 	if out.Moved == 0 && out.NextDue == nil {
-		_ = s.expect(s.signals.stop, q, true) // the name may be mistyped
+		_, _ = s.expect(s.signals.stop, q, true) // the name may be mistyped
 	}
 	if err := s.emit(out); err != nil {
 		return err

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -55,4 +57,36 @@ func TestDrainOfAPausedQueue(t *testing.T) {
 	e.run("queue", "resume", "mail").exits(exitDone)
 	holds(t, c.exits(exitDone).object(), map[string]any{"acked": 1})
 	require.Equal(t, 1, strings.Count(c.stderr.String(), "paused"))
+}
+
+// A change of a setting that is made is a success, although the server cannot be asked again.
+func TestASettingThatIsMadeIsASuccess(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]map[string]any{
+		"pause": {"paused": true, "limit": 7}, "resume": {"paused": false, "limit": 7}, "limit": {"paused": false, "limit": 9},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := shared(t)
+			q := e.queue("mail")
+			require.NoError(t, q.SetLimit(t.Context(), 7))
+			if name == "resume" {
+				require.NoError(t, q.Pause(t.Context()))
+			}
+			before, err := q.Stats(t.Context())
+			require.NoError(t, err)
+			proxy := luatomictest.NewLossyProxy(t, e.url)
+			e.url, e.extra = proxy.URL(), []string{inHaste}
+			proxy.DropRequest(1000, func([]string) bool {
+				st, err := q.Stats(context.Background())
+				return err == nil && (st.Paused != before.Paused || st.Limit != before.Limit)
+			})
+			args := map[string][]string{"limit": {"queue", "limit", "mail", "9"}}[name]
+			if args == nil {
+				args = []string{"queue", name, "mail"}
+			}
+			want["queue"] = "mail"
+			holds(t, e.run(args...).exits(exitDone).object(), want)
+		})
+	}
 }

@@ -205,9 +205,10 @@ func queuesWorkersCommand() *command {
 
 const queueResult = `{"queue","paused","limit"}`
 
-// settingCommand is a command that changes one setting of a queue and prints both.
+// settingCommand is a command that changes one setting of a queue, there and in what was read of it, and prints both. It
+// reads nothing after the change: that could fail, and hide that the change was made.
 func settingCommand(verb, args, about, detail string, check func(s *session) error,
-	set func(ctx context.Context, s *session, q *queue.Queue) error) *command {
+	set func(ctx context.Context, s *session, q *queue.Queue, st *queue.Stats) error) *command {
 	return &command{
 		name: "queue " + verb, args: args, about: about, detail: detail, output: queueResult,
 		example: "luatomic queue " + verb + " mail" + map[bool]string{true: " 10000"}[verb == "limit"],
@@ -216,14 +217,11 @@ func settingCommand(verb, args, about, detail string, check func(s *session) err
 		check:   check,
 		run: func(s *session) error {
 			return s.withQueue(func(ctx context.Context, q *queue.Queue) error {
-				if err := s.expect(ctx, q, verb != "resume"); err != nil {
-					return err
-				}
-				if err := set(ctx, s, q); err != nil {
-					return err
-				}
-				st, err := q.Stats(ctx)
+				st, err := s.expect(ctx, q, verb != "resume")
 				if err != nil {
+					return err
+				}
+				if err := set(ctx, s, q, &st); err != nil {
 					return err
 				}
 				out := map[string]any{"queue": q.Name(), "paused": st.Paused, "limit": nil}
@@ -241,13 +239,19 @@ func oneQueue(s *session) error { return s.oneArg("queue") }
 func queuePauseCommand() *command {
 	return settingCommand("pause", "QUEUE [flags]", "Let a queue give out no jobs.",
 		`For every consumer, until queue resume. Pushes and the work on leased jobs continue.`, oneQueue,
-		func(ctx context.Context, _ *session, q *queue.Queue) error { return q.Pause(ctx) })
+		func(ctx context.Context, _ *session, q *queue.Queue, st *queue.Stats) error {
+			st.Paused = true
+			return q.Pause(ctx)
+		})
 }
 
 func queueResumeCommand() *command {
 	return settingCommand("resume", "QUEUE [flags]", "End a pause.",
 		`A waiting consumer is notified at once.`, oneQueue,
-		func(ctx context.Context, _ *session, q *queue.Queue) error { return q.Resume(ctx) })
+		func(ctx context.Context, _ *session, q *queue.Queue, st *queue.Stats) error {
+			st.Paused = false
+			return q.Resume(ctx)
+		})
 }
 
 func queueLimitCommand() *command {
@@ -263,12 +267,11 @@ stay.`,
 			}
 			return lua.CheckName("queue", s.args[0])
 		},
-		func(ctx context.Context, s *session, q *queue.Queue) error {
-			n, err := limitOf(s)
-			if err != nil {
+		func(ctx context.Context, s *session, q *queue.Queue, st *queue.Stats) (err error) {
+			if st.Limit, err = limitOf(s); err != nil {
 				return err
 			}
-			return q.SetLimit(ctx, n)
+			return q.SetLimit(ctx, st.Limit)
 		})
 }
 
@@ -298,8 +301,9 @@ func unknown(ctx context.Context, q *queue.Queue, st queue.Stats) error {
 	return unknownQueue(q.Name())
 }
 
-// expect fails for a queue that is unknown. Where early, the command is also for one that will be used: stderr says so.
-func (s *session) expect(ctx context.Context, q *queue.Queue, early bool) error {
+// expect counts the jobs of a queue, and fails for one that is unknown. Where early, the command is also for one that
+// will be used: stderr says so.
+func (s *session) expect(ctx context.Context, q *queue.Queue, early bool) (queue.Stats, error) {
 	st, err := q.Stats(ctx)
 	if err == nil {
 		err = unknown(ctx, q, st)
@@ -308,9 +312,9 @@ func (s *session) expect(ctx context.Context, q *queue.Queue, early bool) error 
 	if early && errors.As(err, &none) {
 		s.note("luatomic: no process has used queue %q so far; luatomic queues ls lists those that are in use",
 			q.Name())
-		return nil
+		return st, nil
 	}
-	return err
+	return st, err
 }
 
 // foresee says on stderr why a drain of the queue will wait, or have nothing to do. What cannot be read is left to the
@@ -324,5 +328,5 @@ func (s *session) foresee(ctx context.Context, q *queue.Queue) {
 		s.note("luatomic: queue %q is paused; luatomic queue resume %s ends that", q.Name(), name)
 		return
 	}
-	_ = s.expect(ctx, q, true)
+	_, _ = s.expect(ctx, q, true)
 }

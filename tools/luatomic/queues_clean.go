@@ -31,7 +31,7 @@ func queueTrimCommand() *command {
 		},
 		run: func(s *session) error {
 			return s.withQueue(func(ctx context.Context, q *queue.Queue) error {
-				if err := s.expect(ctx, q, false); err != nil {
+				if _, err := s.expect(ctx, q, false); err != nil {
 					return err
 				}
 				return trim(ctx, s, q, limits)
@@ -86,7 +86,7 @@ func audit(ctx context.Context, s *session, q *queue.Queue, repair bool) error {
 	if err != nil {
 		ok = nil
 	} else if a.OK() && a.Checked == 0 { // else the queue is there, whatever has been lost of it
-		if err := s.expect(ctx, q, false); err != nil {
+		if _, err := s.expect(ctx, q, false); err != nil {
 			return err
 		}
 	}
