@@ -192,7 +192,7 @@ func (f *busFlags) listTop(s *session, nodes int, methods []topResult) error {
 	return table.end()
 }
 
-// topRows compares the nodes with what was read last, and keeps what is read now.
+// topRows compares the nodes with what was read last, and keeps what is read now alone.
 func topRows(nodes []rpc.Node, last map[work]seen, now time.Time) []topResult {
 	var rows []topResult
 	for _, n := range nodes {
@@ -214,6 +214,7 @@ func topRows(nodes []rpc.Node, last map[work]seen, now time.Time) []topResult {
 			rows = append(rows, row)
 		}
 	}
+	maps.DeleteFunc(last, func(_ work, s seen) bool { return s.at != now }) // their nodes have ended
 	slices.SortFunc(rows, func(a, b topResult) int {
 		return cmp.Or(cmp.Compare(b.Running, a.Running), cmp.Compare(b.Handled, a.Handled),
 			cmp.Compare(a.Method, b.Method), cmp.Compare(a.Node, b.Node))
