@@ -88,7 +88,8 @@ func TestASettingThatIsMadeIsNoFault(t *testing.T) {
 		Limit       int
 	}
 	for verb, want := range map[string]settings{
-		"pause": {"pause", "mail", true, 7}, "resume": {"resume", "mail", false, 7}, "limit": {"limit", "mail", false, 9},
+		"pause": {"pause", "mail", true, 7}, "resume": {"resume", "mail", false, 7},
+		"limit": {"limit", "mail", false, 9},
 	} {
 		t.Run(verb, func(t *testing.T) {
 			t.Parallel()

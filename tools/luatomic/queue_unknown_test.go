@@ -63,7 +63,8 @@ func TestDrainOfAPausedQueue(t *testing.T) {
 func TestASettingThatIsMadeIsASuccess(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]map[string]any{
-		"pause": {"paused": true, "limit": 7}, "resume": {"paused": false, "limit": 7}, "limit": {"paused": false, "limit": 9},
+		"pause": {"paused": true, "limit": 7}, "resume": {"paused": false, "limit": 7},
+		"limit": {"paused": false, "limit": 9},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -205,8 +205,8 @@ func queuesWorkersCommand() *command {
 
 const queueResult = `{"queue","paused","limit"}`
 
-// settingCommand is a command that changes one setting of a queue, there and in what was read of it, and prints both. It
-// reads nothing after the change: that could fail, and hide that the change was made.
+// settingCommand is a command that changes one setting of a queue, there and in what was read of it, and prints both.
+// It reads nothing after the change: that could fail, and hide that the change was made.
 func settingCommand(verb, args, about, detail string, check func(s *session) error,
 	set func(ctx context.Context, s *session, q *queue.Queue, st *queue.Stats) error) *command {
 	return &command{
