@@ -179,7 +179,7 @@ func (c *Call) result(ctx context.Context, client Client, until time.Time) error
 	switch err := ctx.Err(); {
 	case err == nil || errors.Is(e.Err, context.Cause(ctx)):
 	case errors.Is(e.Err, err): // go-redis knows no cause
-		e.Err = fmt.Errorf("%w: %w", e.Err, context.Cause(ctx))
+		e.Err = fmt.Errorf("%w: %w", e.Err, causeOf(ctx))
 	default:
 		e.Err = fmt.Errorf("%w: %w", endOf(ctx), e.Err)
 	}

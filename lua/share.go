@@ -3,7 +3,6 @@ package lua
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -139,14 +138,6 @@ func (c *Call) leave(ctx context.Context, outcome error, detail string) {
 	c.failure = &Error{
 		Script: c.script.Name, Guarded: c.guarded, Outcome: outcome, Tries: tries, Detail: detail, Err: endOf(ctx),
 	}
-}
-
-// endOf is why ctx has ended, with its cause.
-func endOf(ctx context.Context) error {
-	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
-		return fmt.Errorf("%w: %w", ctx.Err(), cause)
-	}
-	return ctx.Err()
 }
 
 // own copies what belongs to the caller: after ctx has ended the caller may change it while the call is written.
