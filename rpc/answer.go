@@ -68,16 +68,22 @@ func read(err error) {
 	}
 }
 
+// runWrapped runs the interceptors around the handler. Where they lose its error, it is returned all the same: a codec
+// may decode no result to a zero one.
 func (w *work) runWrapped() (body []byte, err error) {
-	run := func(ctx context.Context) (err error) {
-		body, err = w.run(ctx, w)
-		return err
+	failed := errNoNext
+	run := func(ctx context.Context) error {
+		body, failed = w.run(ctx, w)
+		return failed
 	}
 	for _, wrap := range slices.Backward(w.bus.opts.Wrap) {
 		next := run
 		run = func(ctx context.Context) error { return wrap(ctx, w.info(), next) }
 	}
-	err = run(w)
+	if err = run(w); err == nil && failed != nil {
+		err = fmt.Errorf("luatomic: serve %q: a function of Options.Wrap returned nil for a request that failed; "+
+			"return the error of next: %w", w.Method, failed)
+	}
 	return body, err
 }
 

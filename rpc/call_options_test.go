@@ -140,6 +140,34 @@ func TestAWrappedCallWithoutAResultIsNoSuccess(t *testing.T) {
 	require.Equal(t, mine, err)
 }
 
+// So it is on the node, where the error of the handler goes to the caller.
+func TestAWrappedHandlerWithoutAResultIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	c, failing := luatomictest.Client(t), lab.Echo.WithCodec(lenient{})
+	call := func(wrap func(context.Context, rpc.CallInfo, func(context.Context) error) error) error {
+		node := lab.Serving(t, failing, c, luatomictest.Namespace(t), &rpc.Options{
+			Wrap: []func(context.Context, rpc.CallInfo, func(context.Context) error) error{wrap},
+		}, func(context.Context, string) (string, error) { return "", &rpc.RemoteError{Code: "sold_out"} })
+		_, err := failing.Call(t.Context(), node, "x")
+		return err
+	}
+	var failed *rpc.RemoteError
+	require.ErrorAs(t, call(func(ctx context.Context, _ rpc.CallInfo, next func(context.Context) error) error {
+		_ = next(ctx)
+		return nil
+	}), &failed)
+	require.Equal(t, "sold_out", failed.Code)
+	require.ErrorAs(t, call(func(context.Context, rpc.CallInfo, func(context.Context) error) error {
+		return nil
+	}), &failed)
+	require.Equal(t, rpc.CodeError, failed.Code)
+	require.Contains(t, failed.Message, "next was not called")
+	require.ErrorAs(t, call(func(ctx context.Context, _ rpc.CallInfo, next func(context.Context) error) error {
+		return &rpc.RemoteError{Code: "mine"}
+	}), &failed)
+	require.Equal(t, "mine", failed.Code)
+}
+
 // So is a gather: its error is the last pair all the same.
 func TestAWrappedGatherThatFailedIsNoSuccess(t *testing.T) {
 	t.Parallel()

@@ -34,8 +34,9 @@ type Options struct {
 	// own. Default JSON.
 	Codec Codec
 	// Wrap are run around each handler of this node, the first one outermost. Each has the request's headers in call,
-	// calls next once or returns an error, which goes to the caller; see ReplyHeader for headers of the answer. They
-	// run before the request is decoded, and after the result is encoded.
+	// calls next once or returns an error, which goes to the caller: a request whose next failed is no success,
+	// although they return nil. See ReplyHeader for headers of the answer. They run before the request is decoded, and
+	// after the result is encoded.
 	Wrap []func(ctx context.Context, call CallInfo, next func(ctx context.Context) error) error
 	// WrapCall are run around each call that this process makes, the first one outermost, and before those of
 	// CallOptions. They see one call, whatever the library repeats below them, and one gather, whose headers go to each
