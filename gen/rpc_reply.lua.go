@@ -13,7 +13,7 @@ import (
 )
 
 // RPCReplySHA is the SHA-1 of rpc_reply.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCReplySHA = "ccfee572ddfbfb7f3e6dfed811d4b4900fca03ee"
+const RPCReplySHA = "776941c64902bf190dd3b50fb46fbc696b19d75f"
 
 // RPCReplyScript is scripts/rpc_reply.lua.
 var RPCReplyScript = lua.Script{
@@ -32,14 +32,16 @@ type RPCReplyParams struct {
 	Record  string // KEYS[1], string: see rpc_call.lua
 	Node    string // ARGV[1]
 	Attempt int64  // ARGV[2], at least 1
-	// ARGV[3]: what the record becomes: d, done, with the reply; r, refused: another node may run it,
+	// ARGV[3]: as of rpc_call.lua; also empty where the node cannot read the request.
+	Digest string
+	// ARGV[4]: what the record becomes: d, done, with the reply; r, refused: another node may run it,
 	// or it has not run; l, lost: it has run in part.
 	State  string
-	Frame  []byte // ARGV[4]: the reply as callers read it
-	Outbox string // ARGV[5]: prefix of the callers' channels
-	// ARGV[6], at least 0 ms: how long callers can read it; 0: as long as the request was to be kept.
+	Frame  []byte // ARGV[5]: the reply as callers read it
+	Outbox string // ARGV[6]: prefix of the callers' channels
+	// ARGV[7], at least 0 ms: how long callers can read it; 0: as long as the request was to be kept.
 	Keep  time.Duration
-	Shard bool // ARGV[7]: sharded pub/sub, in a cluster
+	Shard bool // ARGV[8]: sharded pub/sub, in a cluster
 }
 
 // RPCReplyResult is the reply of RPCReply.
@@ -71,10 +73,11 @@ func (v RPCReplyResult) String() string {
 // RPCReply accepts the outcomes of requests, each once, and notifies the callers that wait for
 // them.
 //
-// It accepts an outcome while the request is pending with this node and this attempt. It refuses
-// any other, and the result says why. The outcome is stored and published in one step: a caller
-// that was disconnected reads it later. The callers are those of the record; no message names them.
-// The outcomes for one caller are one message: each has the line '0 0', its length and a line feed
+// It accepts an outcome while the request is pending with this node and this attempt, and has this
+// body: the record of a key can be lost, and made anew for another request. It refuses any other,
+// and the result says why. The outcome is stored and published in one step: a caller that was
+// disconnected reads it later. The callers are those of the record; no message names them. The
+// outcomes for one caller are one message: each has the line '0 0', its length and a line feed
 // before it.
 //
 // Long because one call takes the rows of many handlers, and each row is accepted or refused by
@@ -85,8 +88,8 @@ func (v RPCReplyResult) String() string {
 //   - Merge: one call of the script takes the rows of up to 64 callers; KEYS and ARGV below are
 //     those of the first row.
 //   - KEYS[1]: record, string: see rpc_call.lua.
-//   - Reply: missing: the request is cancelled or expired; stale: it belongs to another node or
-//     attempt, or is lost.
+//   - Reply: missing: the request is cancelled or expired; stale: it belongs to another node,
+//     attempt or body, or is lost.
 //   - Cost: O(k) for k callers.
 func RPCReply(ctx context.Context, c lua.Client, p RPCReplyParams) (RPCReplyResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCReply)
@@ -99,11 +102,12 @@ func RPCReplyIn(b *lua.Batch, p RPCReplyParams) *lua.Future[RPCReplyResult] {
 }
 
 func (p *RPCReplyParams) call() *lua.Call {
-	c := lua.NewCall(&RPCReplyScript, 1, 7)
+	c := lua.NewCall(&RPCReplyScript, 1, 8)
 	c.Key("record", p.Record)
 	c.EndKeys()
 	c.String(&p.Node)
 	c.Int("attempt", p.Attempt, 1, math.MaxInt64)
+	c.String(&p.Digest)
 	c.String(&p.State)
 	c.Bytes(&p.Frame)
 	c.String(&p.Outbox)

@@ -193,7 +193,8 @@ func (b *Bus) sendAnswer(s *session, w *work, a wire.Answer) {
 	}
 }
 
-// reply runs the script that accepts the answer once, and only from the node and attempt that were asked.
+// reply runs the script that accepts the answer once, only from the node and attempt that were asked, and to the
+// request that was run.
 func (b *Bus) reply(ctx context.Context, s *session, w *work, a wire.Answer) (gen.RPCReplyResult, error) {
 	client := b.client
 	if len(a.Body) >= besideMin && w.Flags&wire.FlagStream == 0 {
@@ -203,8 +204,8 @@ func (b *Bus) reply(ctx context.Context, s *session, w *work, a wire.Answer) (ge
 	}
 	frame := b.seal(a.Encode())
 	p := gen.RPCReplyParams{
-		Record: b.keys.Record(w.ID), Node: s.node, Attempt: w.Attempt, State: recordState[a.Ext.State],
-		Frame: frame, Outbox: b.keys.Outbox, Shard: b.shard,
+		Record: b.keys.Record(w.ID), Node: s.node, Attempt: w.Attempt, Digest: w.Ext.Digest,
+		State: recordState[a.Ext.State], Frame: frame, Outbox: b.keys.Outbox, Shard: b.shard,
 	}
 	if a.Ext.State == wire.StateDone {
 		p.Keep = w.keepReply()

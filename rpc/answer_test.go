@@ -41,7 +41,7 @@ func TestOverloadIsAnswered(t *testing.T) {
 	require.NoError(t, <-first)
 }
 
-// The guards of rpc_reply: pending, node, attempt.
+// The guards of rpc_reply: pending, node, attempt, body.
 func TestReplyIsAcceptedOnceAndOnlyFromTheNodeAsked(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
@@ -52,6 +52,7 @@ func TestReplyIsAcceptedOnceAndOnlyFromTheNodeAsked(t *testing.T) {
 	require.IsType(t, &redis.Subscription{}, lab.Must(ps.Receive(ctx)))
 
 	call := scriptcase.GivenTo(name, "n1")
+	call.Digest = "d1"
 	sent, err := gen.RPCDecide(ctx, c, call)
 	require.NoError(t, err)
 	require.Equal(t, gen.RPCDecideOutcomeSent, sent.Outcome)
@@ -59,18 +60,20 @@ func TestReplyIsAcceptedOnceAndOnlyFromTheNodeAsked(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, gen.RPCDecideOutcomeKnown, again.Outcome, "a repeat is not sent again")
 
-	reply := func(node string, attempt int64) gen.RPCReplyResult {
-		out, err := gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: p + "r:1", Node: node,
+	reply := func(node string, attempt int64, digest string) gen.RPCReplyResult {
+		out, err := gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: p + "r:1", Node: node, Digest: digest,
 			Attempt: attempt, State: "d", Frame: []byte("first"), Outbox: name, Keep: time.Minute})
 		require.NoError(t, err)
 		return out
 	}
-	require.Equal(t, gen.RPCReplyResultStale, reply("n2", 1), "another node")
-	require.Equal(t, gen.RPCReplyResultStale, reply("n1", 2), "another attempt")
-	require.Equal(t, gen.RPCReplyResultAccepted, reply("n1", 1))
-	require.Equal(t, gen.RPCReplyResultDuplicate, reply("n1", 1))
+	require.Equal(t, gen.RPCReplyResultStale, reply("n2", 1, "d1"), "another node")
+	require.Equal(t, gen.RPCReplyResultStale, reply("n1", 2, "d1"), "another attempt")
+	require.Equal(t, gen.RPCReplyResultStale, reply("n1", 1, "d2"), "another body")
+	require.Equal(t, gen.RPCReplyResultAccepted, reply("n1", 1, "d1"))
+	require.Equal(t, "d1 n1\nd1\nfirst", c.Get(ctx, p+"r:1").Val())
+	require.Equal(t, gen.RPCReplyResultDuplicate, reply("n1", 1, "d1"))
 	require.NoError(t, c.Del(ctx, p+"r:1").Err())
-	require.Equal(t, gen.RPCReplyResultMissing, reply("n1", 1))
+	require.Equal(t, gen.RPCReplyResultMissing, reply("n1", 1, "d1"))
 }
 
 // touchy panics when it is asked for its text.

@@ -327,7 +327,7 @@ func TestRPCScriptsForMany(t *testing.T) {
 		var args []any
 		for _, r := range rows {
 			keys = append(keys, p+"r:"+r.record)
-			args = append(args, r.node, "1", "d", r.frame, k, "60000", "0")
+			args = append(args, r.node, "1", "", "d", r.frame, k, "60000", "0")
 		}
 		return c.Eval(ctx, lab.Text(c, &gen.RPCReplyScript), keys, args...).Int64Slice()
 	}

@@ -58,6 +58,38 @@ func TestAReplyIsForItsRequest(t *testing.T) {
 	require.ErrorIs(t, err, rpc.ErrKeyReused, out)
 }
 
+// The server loses the record of a key while its node still works, and the key names another request then. That one
+// runs beside the first, and each gets its own answer or none.
+func TestAForgottenKeyTakesAnotherRequest(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	node := lab.Serving(t, lab.Echo, c, name, nil, func(_ context.Context, s string) (string, error) {
+		if s == "one" {
+			close(entered)
+			<-leave
+		}
+		return "result of " + s, nil
+	})
+	release := sync.OnceFunc(func() { close(leave) })
+	t.Cleanup(release)
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: 20 * time.Second})
+	opts := &rpc.CallOptions{Key: "order"}
+	go func() { _, _ = lab.Echo.CallWith(ctx, caller, "one", opts) }()
+	lab.Soon(t, 20*time.Second, "the first request", entered)
+	record := lab.Must(c.Keys(ctx, "rpc:{"+name+"}:r:*").Result())
+	require.NoError(t, c.Del(ctx, record...).Err())
+	for range 2 {
+		out, err := lab.Echo.CallWith(ctx, caller, "two", opts)
+		require.NoError(t, err)
+		require.Equal(t, "result of two", out)
+	}
+	release()
+	luatomictest.Eventually(t, 20*time.Second, "the answer to the first one is refused", func() bool {
+		return node.Stats().Stale == 1
+	})
+}
+
 // A large body is that of the request: another request with the key does not replace it before the node has read it.
 func TestALargeBodyIsForItsRequest(t *testing.T) {
 	t.Parallel()

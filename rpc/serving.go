@@ -197,12 +197,14 @@ func (s *serving) setState(leaving, closing bool) {
 
 // take registers a request. It reports false for one that the node has already, for one whose name was reserved for it
 // to be fetched while another way brought it (it may have been answered since, and reserved anew) or its cancellation,
-// and when the node is closing: the caller finds that it has left.
+// and when the node is closing: the caller finds that it has left. Another body makes another request: the server has
+// lost the record of the key, and refuses the answer to the one before it.
 func (s *serving) take(run *session, w, fetched *work) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.works[w.ID]
-	has := known != nil && !known.reserved && w.Attempt > 0 && known.Attempt >= w.Attempt
+	has := known != nil && !known.reserved && w.Attempt > 0 && known.Attempt >= w.Attempt &&
+		known.Ext.Digest == w.Ext.Digest
 	cancelled := known != nil && known.reserved && known.err != nil
 	if s.closing || has || cancelled || fetched != nil && fetched != known {
 		return false

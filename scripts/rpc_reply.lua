@@ -1,9 +1,10 @@
 --- RPCReply accepts the outcomes of requests, each once, and notifies the callers that wait for them.
 ---
---- It accepts an outcome while the request is pending with this node and this attempt. It refuses any other, and the
---- result says why. The outcome is stored and published in one step: a caller that was disconnected reads it later.
---- The callers are those of the record; no message names them. The outcomes for one caller are one message: each has
---- the line '0 0', its length and a line feed before it.
+--- It accepts an outcome while the request is pending with this node and this attempt, and has this body: the record of
+--- a key can be lost, and made anew for another request. It refuses any other, and the result says why. The outcome
+--- is stored and published in one step: a caller that was disconnected reads it later. The callers are those of the
+--- record; no message names them. The outcomes for one caller are one message: each has the line '0 0', its length and
+--- a line feed before it.
 ---
 --- Long because one call takes the rows of many handlers, and each row is accepted or refused by itself.
 ---
@@ -13,6 +14,7 @@
 ---@key      record   string  see rpc_call.lua
 ---@arg      node     string
 ---@arg      attempt  int  min=1
+---@arg      digest   string  as of rpc_call.lua; also empty where the node cannot read the request
 ---@arg      state    string  what the record becomes: d, done, with the reply; r, refused: another node may
 ---          run it, or it has not run; l, lost: it has run in part
 ---@arg      frame    bytes   the reply as callers read it
@@ -20,7 +22,7 @@
 ---@arg      keep     ms  min=0  how long callers can read it; 0: as long as the request was to be kept
 ---@arg      shard    bool    sharded pub/sub, in a cluster
 ---@reply    enum(missing=0, accepted=1, duplicate=2, stale=3)  missing: the request is cancelled or expired;
----          stale: it belongs to another node or attempt, or is lost
+---          stale: it belongs to another node, attempt or body, or is lost
 ---@cost     O(k) for k callers
 
 if #KEYS > 64 then
@@ -29,9 +31,9 @@ end
 
 local replies, messages, channels, sharded, failed = {}, {}, {}, {}, nil
 for row, record in ipairs(KEYS) do
-  local at = 7 * row - 7
-  local node, attempt, state, frame = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
-  local outbox, keep, shard = ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]
+  local at = 8 * row - 8
+  local node, attempt, digest, state, frame = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]
+  local outbox, keep, shard = ARGV[at + 6], ARGV[at + 7], ARGV[at + 8]
   if state ~= 'd' and state ~= 'r' and state ~= 'l' then
     error('state is d, r or l')
   end
@@ -39,7 +41,7 @@ for row, record in ipairs(KEYS) do
   -- The longest names of a node and its callers fit; a large request is not read.
   local head, reply = redis.pcall('GETRANGE', record, 0, 4095), 1
   local kind = type(head) == 'string' and string.sub(head, 1, 1)
-  local claim = attempt .. ' ' .. node .. '\n'
+  local claim = attempt .. ' ' .. node .. '\n' .. digest
   if not kind then
     failed = head
   elseif kind == '' or kind == 'x' then
