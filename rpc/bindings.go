@@ -15,6 +15,7 @@ import (
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/internal/unquoted"
+	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -106,12 +107,7 @@ func (o *bindings) add(connection string, run int) bool {
 	return true
 }
 
-func (o *bindings) has(connection string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	_, bound := o.bound[connection]
-	return bound
-}
+func (o *bindings) has(connection string) bool { return !o.since(connection).IsZero() }
 
 func (o *bindings) remove(connection string) {
 	o.mu.Lock()
@@ -158,8 +154,8 @@ func (o *bindings) due() []string {
 	return due
 }
 
-// distrust has all connections renewed now: the server may have lost them with the lease of the node, or given them to
-// others.
+// distrust has all connections renewed with the next heartbeat: the server may have lost them with the lease of the
+// node, or given them to others.
 func (o *bindings) distrust() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -201,7 +197,7 @@ func (b *Bus) Bind(ctx context.Context, connection string) error {
 
 // Rebind takes a connection from the node that owns it, which from names as in Bus.Node. It fails with
 // ErrConnectionTaken when another node owns it, or none, and with lua.ErrBadName where from is empty: Bind takes a
-// connection that is free. All else is as in Bind.
+// connection that is free. The node that has lost it gets a notice, and binds it no more. All else is as in Bind.
 func (b *Bus) Rebind(ctx context.Context, connection, from string) error {
 	err := checkNode(from)
 	if from == "" {
@@ -236,7 +232,25 @@ func (b *Bus) bind(ctx context.Context, connection string, from lua.Opt[string])
 		return fmt.Errorf("luatomic: bind %q: the Run of bus %q was another one: %w; bind it again", connection, b.name,
 			errEnded)
 	}
+	if former, _ := from.Get(); former != "" && former != b.Node() {
+		b.outbox.add(b.keys.Outbox+former, wire.Moved, connection)
+	}
 	return nil
+}
+
+// checkOwner gives up a connection that another node has taken over, so that no renewal binds it again once it is free.
+// The notice of that may be late: the server knows the owner.
+func (b *Bus) checkOwner(s *session, connection string) {
+	ctx, cancel := context.WithTimeout(s.ctx, b.opts.Lease)
+	defer cancel()
+	if b.bindings.begin(ctx, connection) != nil {
+		return
+	}
+	defer b.bindings.end(connection)
+	owner, err := b.ownerOf(ctx, connection)
+	if err == nil && owner != s.node {
+		b.bindings.remove(connection)
+	}
 }
 
 // runBind binds the connection, or frees it where keep is 0.

@@ -2,6 +2,7 @@ package rpc_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
@@ -126,4 +128,57 @@ func TestRPCConnectionOfANodeThatDoesNotKnowItYet(t *testing.T) {
 	require.ErrorAs(t, err, &remote)
 	require.Equal(t, rpc.CodeNotOwner, remote.Code)
 	require.Zero(t, node.Stats().Handled-1)
+}
+
+// A node whose connection another one has taken over binds it no more: not even where that one has given it up since.
+func TestANodeDoesNotBindAgainWhatWasTakenOver(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	former := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
+	next := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
+	require.NoError(t, former.Bind(ctx, "user"))
+	require.NoError(t, next.Rebind(ctx, "user", former.Node()))
+	luatomictest.Eventually(t, 20*time.Second, "the notice", func() bool { return !former.Owns("user") })
+	require.True(t, lab.Must(next.Unbind(ctx, "user")))
+	former.RenewBindings(ctx)
+	_, err := lab.Echo.CallWith(ctx, next, "", &rpc.CallOptions{Connection: "user"})
+	require.ErrorContains(t, err, "no connection")
+	require.NoError(t, next.Bind(ctx, "user"))
+}
+
+// The notice that a connection was taken over may come when its node has it again.
+func TestALateNoticeTakesNoConnection(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	own, asked := luatomictest.Client(t), make(chan struct{}, 2)
+	own.AddHook(beforeGet(func() error {
+		asked <- struct{}{}
+		return nil
+	}))
+	node := lab.Serving(t, lab.Echo, own, name, nil, lab.Upper)
+	require.NoError(t, node.Bind(ctx, "user"))
+	late := wire.Notice{Kind: wire.Moved, Texts: []string{"user"}}
+	for range 2 { // it asks for the second one when it is done with the first
+		require.NoError(t, c.Publish(ctx, "rpc:{"+name+"}:n:"+node.Node(), late.Encode()).Err())
+		lab.Soon(t, 20*time.Second, "the node asks", asked)
+	}
+	require.True(t, node.Owns("user"))
+}
+
+// The notice is lost with the subscription of the node. It asks once it has subscribed again.
+func TestANodeThatWasCutOffLearnsWhatWasTakenOver(t *testing.T) {
+	t.Parallel()
+	ctx, server := t.Context(), luatomictest.StartServer(t)
+	c := server.Client()
+	told := make(chan error, 100)
+	former := lab.Serving(t, lab.Echo, c, "bus", &rpc.Options{Lease: 3 * time.Second, OnError: func(err error) {
+		told <- err
+	}}, lab.Upper)
+	require.NoError(t, former.Bind(ctx, "user"))
+	require.NoError(t, c.Set(ctx, "rpc:{bus}:k:user", "another node", time.Minute).Err())
+	require.NoError(t, c.ClientKillByFilter(ctx, "TYPE", "pubsub").Err())
+	luatomictest.Eventually(t, 20*time.Second, "it knows", func() bool { return !former.Owns("user") })
+	luatomictest.Eventually(t, 20*time.Second, "it says so", func() bool {
+		return errors.Is(lab.Soon(t, 20*time.Second, "an error", told), rpc.ErrConnectionTaken)
+	})
 }

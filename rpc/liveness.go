@@ -218,6 +218,7 @@ func (b *Bus) linkUp(up chan<- struct{}) {
 		return
 	}
 	b.liveness.resubscribed.Add(1)
+	b.bindings.distrust() // the notice that another node has taken one may be lost
 	b.liveness.echoed.Store(time.Now().UnixNano())
 	b.liveness.rejoined.Store(time.Now().UnixNano())
 	if b.serving.any() { // nobody has sent a request to a process that only calls

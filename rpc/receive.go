@@ -112,5 +112,7 @@ func (b *Bus) heed(s *session, n *wire.Notice) {
 		}
 	case wire.Left:
 		offer(b.pending.check)
+	case wire.Moved:
+		b.serving.spawn(s, func() { b.checkOwner(s, n.Texts[0]) })
 	}
 }

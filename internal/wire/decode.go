@@ -176,7 +176,7 @@ func (n *Notice) valid() bool {
 	switch n.Kind {
 	case ReplyStored, RequestStored, Echo:
 		return true
-	case Cancelled, Subscribed, Left:
+	case Cancelled, Subscribed, Left, Moved:
 		return len(n.Texts) == 1
 	case ChunksRead:
 		return len(n.Texts) == 2

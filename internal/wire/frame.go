@@ -14,6 +14,7 @@
 //	'X' 2 id       a request is cancelled    'K' 2 id n      chunks up to n were read
 //	'U' 2 node     a node subscribed anew    'D' 2 node      a node left
 //	'P' 2 text...  an echo: a node sends it to itself, with a text where it leaves
+//	'M' 2 name     another node has taken a connection over
 //
 // ext is a block with its length before it: pairs of a tag and a text. A reader skips the tags that it does not know,
 // so that a field can be added while processes of two versions run. What a reader may not skip is a flag or a new
@@ -105,6 +106,7 @@ const (
 	Subscribed    NoticeKind = 'U' // a node
 	Left          NoticeKind = 'D' // a node
 	Echo          NoticeKind = 'P' // nothing, or what the node waits for
+	Moved         NoticeKind = 'M' // a connection
 )
 
 // Notice reports that something happened, without a body. It may be lost.
