@@ -124,17 +124,9 @@ func (b *Bus) notice(kind wire.NoticeKind, texts ...string) []byte {
 	return b.seal(n.Encode())
 }
 
-// inlineMax is the largest frame that is published. A larger one is stored and fetched by its receiver, because the
-// server disconnects subscribers whose output buffer grows too large.
+// inlineMax is the largest part or cast that is published. A larger part is stored and fetched by its receiver, because
+// the server disconnects subscribers whose output buffer grows too large.
 const inlineMax = 64 << 10
-
-// ifLarge is the notice that announces a frame that is too large to be published, nil for one that is not.
-func (b *Bus) ifLarge(frame []byte, kind wire.NoticeKind, id string) []byte {
-	if len(frame) <= inlineMax {
-		return nil
-	}
-	return b.notice(kind, id)
-}
 
 // outlasting gives work that must finish although ctx has ended a bound of its own.
 func outlasting(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {

@@ -55,9 +55,13 @@ func (b *Bus) sendChunk(ctx context.Context, w *work, seq uint64, body []byte) e
 	}
 	c := wire.Chunk{ID: w.ID, Seq: seq, Body: body}
 	frame := b.seal(c.Encode())
+	var notice []byte
+	if len(frame) > inlineMax {
+		notice = b.notice(wire.PartStored, w.ID)
+	}
 	r, err := gen.RPCChunk(ctx, b.client, gen.RPCChunkParams{
 		Record: b.keys.Record(w.ID), Chunks: b.keys.Chunks(w.ID), Node: b.Node(), Attempt: w.Attempt, Seq: int64(seq),
-		Frame: frame, Notice: b.ifLarge(frame, wire.ReplyStored, w.ID), Outbox: b.keys.Outbox, Keep: keep,
+		Frame: frame, Notice: notice, Outbox: b.keys.Outbox, Keep: keep,
 		Shard: b.shard,
 	})
 	switch {

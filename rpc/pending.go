@@ -13,14 +13,14 @@ import (
 // pending are the calls of this process that wait for answers, and what is to be done about them.
 type pending struct {
 	serial  atomic.Uint64 // numbers the calls
-	arrived chan struct{} // asks to fetch the stored replies
+	arrived chan struct{} // asks to fetch the stored parts
 	check   chan struct{} // asks to check all that waits
 
 	mu       sync.Mutex
 	calls    map[string]*waiter
 	closed   error    // why no call is registered: Run has ended
 	finished []string // records that are not needed any more
-	stored   []string // ids whose reply is to be fetched
+	stored   []string // ids of streams whose parts are to be fetched
 }
 
 // outcome is a reply: a body, or an error.

@@ -95,7 +95,7 @@ func (b *Bus) heed(s *session, n *wire.Notice) {
 	switch n.Kind {
 	case wire.Echo:
 		b.liveness.hasEchoed(len(n.Texts) > 0)
-	case wire.ReplyStored:
+	case wire.PartStored:
 		b.pending.markStored(n.Texts)
 	case wire.RequestStored:
 		b.fetch(s, n.Texts)

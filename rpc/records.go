@@ -2,7 +2,7 @@ package rpc
 
 import "slices"
 
-// markStored notes ids whose reply was too large to be published.
+// markStored notes ids of streams of which a part was too large to be published.
 func (p *pending) markStored(ids []string) {
 	p.mu.Lock()
 	p.stored = append(p.stored, ids...)

@@ -14,18 +14,16 @@ import (
 	"github.com/luatomic/luatomic/internal/unquoted"
 )
 
-// runStored reads what is stored and was announced. It is a loop of its own: the data of streams delay no decision.
+// runStored reads parts that are stored and were announced. It is a loop of its own: they delay no decision.
 func (b *Bus) runStored(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-b.pending.arrived:
-			ids := b.pending.takeStored()
-			for _, id := range ids {
+			for _, id := range b.pending.takeStored() {
 				b.readChunks(ctx, id)
 			}
-			b.readRecords(ctx, ids)
 		}
 	}
 }

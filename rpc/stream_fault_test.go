@@ -154,3 +154,27 @@ func TestAStreamWithoutItsPartsEndsWithRun(t *testing.T) {
 	require.ErrorContains(t, err, "it has ended; the handler may have run")
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
 }
+
+// A part that is announced is read, and nothing else: neither the record of its stream nor a reminder to the node.
+func TestALargePartCostsOneRead(t *testing.T) {
+	t.Parallel()
+	ctx, c := t.Context(), luatomictest.StartServer(t).Client()
+	b := lab.OpenBus(t, c, "bus", &rpc.Options{Lease: time.Hour})
+	large := rpc.NewStreamMethod[string, string]("large")
+	require.NoError(t, large.Serve(b, func(_ context.Context, _ string, send func(string) error) error {
+		for range 20 {
+			if err := send(strings.Repeat("x", 100_000)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	require.NoError(t, b.Ready(ctx))
+	parts := 0
+	for _, err := range large.Call(ctx, b, "") {
+		require.NoError(t, err)
+		parts++
+	}
+	require.Equal(t, 20, parts)
+	require.Zero(t, lab.Calls(t, c)["evalsha_ro"], "looks at records")
+}

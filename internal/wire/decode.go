@@ -174,7 +174,7 @@ func decodeNotice(kind NoticeKind, r reader) (*Notice, error) {
 
 func (n *Notice) valid() bool {
 	switch n.Kind {
-	case ReplyStored, RequestStored, Echo:
+	case PartStored, RequestStored, Echo:
 		return true
 	case Cancelled, Subscribed, Left, Moved:
 		return len(n.Texts) == 1

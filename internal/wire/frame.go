@@ -10,7 +10,7 @@
 //
 // Notices are short frames without a body:
 //
-//	'N' 2 id...    replies are stored        'L' 2 id...     requests are stored for this node
+//	'N' 2 id...    parts are stored          'L' 2 id...     requests are stored for this node
 //	'X' 2 id       a request is cancelled    'K' 2 id n      chunks up to n were read
 //	'U' 2 node     a node subscribed anew    'D' 2 node      a node left
 //	'P' 2 text...  an echo: a node sends it to itself, with a text where it leaves
@@ -99,7 +99,7 @@ type NoticeKind byte
 
 // The kinds of notices.
 const (
-	ReplyStored   NoticeKind = 'N' // ids of calls
+	PartStored    NoticeKind = 'N' // ids of calls
 	RequestStored NoticeKind = 'L' // ids of calls that this node should have
 	Cancelled     NoticeKind = 'X' // the id of a request
 	ChunksRead    NoticeKind = 'K' // the id of a request and the number of the last chunk read, in decimal
