@@ -121,10 +121,10 @@ func (w *work) returned(s *session, began time.Time, body []byte, err error) {
 // replyHeaders takes the headers of the answer, none where they are refused. What sets one after the handler has
 // returned changes no answer.
 func (w *work) replyHeaders() (map[string]string, error) {
-	w.serving.mu.Lock()
+	w.bus.serving.mu.Lock()
 	headers := w.reply
 	w.reply = nil
-	w.serving.mu.Unlock()
+	w.bus.serving.mu.Unlock()
 	if err := checkHeaders(headers); err != nil {
 		return nil, err
 	}

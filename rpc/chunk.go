@@ -70,7 +70,7 @@ func (b *Bus) sendChunk(ctx context.Context, w *work, seq uint64, body []byte) e
 	case r != gen.RPCChunkResultAccepted:
 		return errGivenUp
 	}
-	w.serving.sent(w, len(body))
+	w.bus.serving.sent(w, len(body))
 	return b.awaitCredit(ctx, w, seq)
 }
 
@@ -125,8 +125,8 @@ func (s *serving) sent(w *work, size int) {
 
 // creditSoFar reports whether another part may be sent, and returns a channel that is filled when parts were read.
 func (w *work) creditSoFar() (changed <-chan struct{}, open bool) {
-	w.serving.mu.Lock()
-	defer w.serving.mu.Unlock()
+	w.bus.serving.mu.Lock()
+	defer w.bus.serving.mu.Unlock()
 	if w.credit == nil {
 		w.credit = make(chan struct{}, 1)
 	}

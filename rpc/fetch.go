@@ -13,7 +13,7 @@ import (
 
 // fetch reads requests that this node should have and does not know.
 func (b *Bus) fetch(s *session, ids []string) {
-	unknown := b.serving.reserve(s, ids)
+	unknown := b.reserve(s, ids)
 	if len(unknown) == 0 {
 		return
 	}

@@ -271,16 +271,16 @@ func (b *Bus) load() uint64 {
 
 // reserve takes the names of requests that are to be fetched, so that none is fetched twice at a time. It returns those
 // that the node does not have, each reserved.
-func (s *serving) reserve(run *session, ids []string) (unknown []*work) {
+func (b *Bus) reserve(run *session, ids []string) (unknown []*work) {
+	s := &b.serving
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
 		if s.works[id] == nil {
-			s.works[id] = &work{
-				Request: &wire.Request{ID: id}, serving: s, parent: run.ctx, reserved: true,
-				deadline: time.Now().Add(time.Hour),
-			}
-			unknown = append(unknown, s.works[id])
+			w := b.newWork(run, &wire.Request{ID: id, Left: time.Hour})
+			w.reserved = true
+			s.works[id] = w
+			unknown = append(unknown, w)
 		}
 	}
 	return unknown
@@ -353,7 +353,7 @@ func (s *serving) idle() bool {
 // admit runs the handler of a request in a goroutine, or a handler that refuses it. fetched has reserved its name,
 // where it was fetched.
 func (b *Bus) admit(s *session, q *wire.Request, fetched *work) {
-	w := &work{Request: q, bus: b, serving: &b.serving, parent: s.ctx, deadline: time.Now().Add(q.Left)}
+	w := b.newWork(s, q)
 	if !b.serving.take(s, w, fetched) {
 		return
 	}
@@ -372,10 +372,7 @@ func (b *Bus) refuse(s *session, e *wire.UnreadableError) {
 	if e.Version != 0 || e.Flags != 0 {
 		code = CodeVersion
 	}
-	q := &wire.Request{ID: e.ID, Attempt: e.Attempt, Left: e.Left}
-	w := &work{
-		Request: q, bus: b, serving: &b.serving, parent: s.ctx, deadline: time.Now().Add(q.Left),
-	}
+	w := b.newWork(s, &wire.Request{ID: e.ID, Attempt: e.Attempt, Left: e.Left})
 	if !b.serving.take(s, w, nil) {
 		return
 	}

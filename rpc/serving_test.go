@@ -25,7 +25,7 @@ func TestFetchedRequestThatHasRunDoesNotRunAgain(t *testing.T) {
 	s := b.newSession(t.Context())
 	// Attempt 0 wants no reply, so no server is needed; the node treats it like any other request that was fetched.
 	q := &wire.Request{ID: "id", Method: "m", Left: time.Minute}
-	first := b.serving.reserve(s, []string{"id"})
+	first := b.reserve(s, []string{"id"})
 	require.Len(t, first, 1)
 	b.admit(s, q, first[0])
 	s.handlers.Wait()
@@ -49,12 +49,12 @@ func TestAFetchedRequestNeedsItsOwnReservation(t *testing.T) {
 	})
 	s := b.newSession(t.Context())
 	q := &wire.Request{ID: "id", Method: "m", Left: time.Minute}
-	first := b.serving.reserve(s, []string{"id"})
+	first := b.reserve(s, []string{"id"})
 	b.admit(s, q, nil)
 	s.handlers.Wait()
 	b.serving.answered(b.serving.works["id"])
 	b.serving.release(first) // as attempt 0 leaves the reservation
-	second := b.serving.reserve(s, []string{"id"})
+	second := b.reserve(s, []string{"id"})
 	b.admit(s, q, first[0])
 	s.handlers.Wait()
 	require.Equal(t, int64(1), runs.Load())
@@ -72,7 +72,7 @@ func TestARequestThatIsCancelledWhileItIsFetchedDoesNotRun(t *testing.T) {
 		return nil, nil
 	})
 	s := b.newSession(t.Context())
-	reserved := b.serving.reserve(s, []string{"id"})
+	reserved := b.reserve(s, []string{"id"})
 	b.heed(s, &wire.Notice{Kind: wire.Cancelled, Texts: []string{"id"}})
 	b.admit(s, &wire.Request{ID: "id", Method: "m", Left: time.Minute}, reserved[0])
 	s.handlers.Wait()

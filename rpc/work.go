@@ -13,7 +13,6 @@ import (
 type work struct {
 	*wire.Request
 	bus      *Bus
-	serving  *serving
 	method   *served // nil where the node does not serve it
 	run      handler
 	slot     bool              // it is one of Options.Concurrency
@@ -51,6 +50,10 @@ type CallInfo struct {
 	Headers map[string]string
 }
 
+func (b *Bus) newWork(s *session, q *wire.Request) *work {
+	return &work{Request: q, bus: b, parent: s.ctx, deadline: time.Now().Add(q.Left)}
+}
+
 type callKey struct{}
 
 // CallFrom returns the call of a handler's context, or of a context derived from it.
@@ -73,8 +76,8 @@ func ReplyHeader(ctx context.Context, key, value string) {
 	if !ok {
 		return
 	}
-	w.serving.mu.Lock()
-	defer w.serving.mu.Unlock()
+	w.bus.serving.mu.Lock()
+	defer w.bus.serving.mu.Unlock()
 	if w.reply == nil {
 		w.reply = make(map[string]string)
 	}
@@ -94,8 +97,8 @@ func (w *work) Value(key any) any {
 
 // Err is not nil once the handler should return.
 func (w *work) Err() error {
-	w.serving.mu.Lock()
-	defer w.serving.mu.Unlock()
+	w.bus.serving.mu.Lock()
+	defer w.bus.serving.mu.Unlock()
 	return w.errLocked()
 }
 
@@ -111,8 +114,8 @@ func (w *work) errLocked() error {
 
 // Done is closed when the caller gives up, at the deadline, when Run ends, and when the handler has returned.
 func (w *work) Done() <-chan struct{} {
-	w.serving.mu.Lock()
-	defer w.serving.mu.Unlock()
+	w.bus.serving.mu.Lock()
+	defer w.bus.serving.mu.Unlock()
 	if w.done != nil {
 		return w.done
 	}
@@ -129,8 +132,8 @@ func (w *work) Done() <-chan struct{} {
 
 // end ends the context.
 func (w *work) end(err error) {
-	w.serving.mu.Lock()
-	defer w.serving.mu.Unlock()
+	w.bus.serving.mu.Lock()
+	defer w.bus.serving.mu.Unlock()
 	w.endLocked(err)
 }
 
