@@ -158,7 +158,7 @@ func (b *Bus) withdraw(s *sending, w *waiter) (arrived, sure bool) {
 func (b *Bus) seek(s *sending, w *waiter) (node string, err error) {
 	trust, nap := false, clock.Backoff{First: 50 * time.Millisecond, Last: time.Second}
 	var found []gen.RPCFindRow
-	again := b.pending.sentBefore(w)
+	again := b.pending.search(w).sent
 	for searches, late := 0, 0; ; {
 		first, others, none := b.candidates(s, w, &searches, &found)
 		if none != nil && !b.decides(w, none) {
@@ -204,7 +204,7 @@ func (b *Bus) seek(s *sending, w *waiter) (node string, err error) {
 // run it, or have run it. Where that is alive after all it keeps the call, and else its reply is refused from then on.
 // A call with a key may have been sent by others.
 func (b *Bus) decides(w *waiter, err error) bool {
-	return isRefusal(err) && !errors.Is(err, lua.ErrNotExecuted) && (w.Key != "" || b.pending.sentBefore(w))
+	return isRefusal(err) && !errors.Is(err, lua.ErrNotExecuted) && (w.Key != "" || b.pending.search(w).sent)
 }
 
 // decided takes the outcome of a call that was made before.

@@ -161,13 +161,6 @@ func (p *pending) isOver(w *waiter) bool {
 	return w.hasOut || w.gone.Load()
 }
 
-// sentBefore reports whether a node was found for the call before, or may have it, so that its record decides.
-func (p *pending) sentBefore(w *waiter) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return w.node != "" || len(w.tried) > 0 || w.resent
-}
-
 // noteResent notes that copies of the request may still be on their way. Its record then stays until it expires.
 func (p *pending) noteResent(w *waiter) {
 	p.mu.Lock()
@@ -182,12 +175,14 @@ type search struct {
 	refusals int
 	ran      bool
 	resent   bool
+	sent     bool // a node was found for the call before, or may have it, so that its record decides
 }
 
 func (p *pending) search(w *waiter) search {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return search{slices.Clone(w.tried), w.refused, w.refusals, w.ran, w.resent}
+	sent := w.node != "" || len(w.tried) > 0 || w.resent
+	return search{slices.Clone(w.tried), w.refused, w.refusals, w.ran, w.resent, sent}
 }
 
 // refuse notes that a node did not take a call, or left it. It returns the waiters: each looks for another node, as the
