@@ -60,7 +60,7 @@ func (o *bindings) begin(ctx context.Context, connection string) error {
 		select {
 		case <-ended:
 		case <-ctx.Done():
-			return fmt.Errorf("%w: another request about it is under way: %w", lua.ErrNotExecuted, context.Cause(ctx))
+			return fmt.Errorf("%w: another request about it is under way: %w", lua.ErrNotExecuted, endOf(ctx))
 		}
 	}
 }

@@ -193,7 +193,7 @@ func (b *Bus) await(ctx context.Context, w *waiter, expired <-chan time.Time) (o
 	case <-w.answered:
 		return b.finish(w)
 	case <-ctx.Done():
-		cause = context.Cause(ctx)
+		cause = endOf(ctx)
 	case <-expired:
 		cause = context.DeadlineExceeded
 	}
@@ -202,6 +202,19 @@ func (b *Bus) await(ctx context.Context, w *waiter, expired <-chan time.Time) (o
 	}
 	b.giveUp(w)
 	return outcome{}, fmt.Errorf("luatomic: call %q: no answer, the handler may have run: %w", w.method, cause)
+}
+
+// endOf is why ctx has ended, with its cause. A cause that says of another call that it has not run, as the first error
+// of a group of calls does, is text: the class of that error is not that of this call.
+func endOf(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	switch {
+	case isRefusal(cause):
+		return fmt.Errorf("%w: %v", err, cause)
+	case errors.Is(cause, err):
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // giveUp cancels a call that nobody waits for. A call with a key goes on: others may name it.
@@ -253,7 +266,7 @@ func (b *Bus) awaitReady(ctx context.Context, expired <-chan time.Time) error {
 		return b.notReady(fmt.Errorf("%w: %w", lua.ErrNotExecuted, err))
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("luatomic: bus %q: %w: %w", b.name, lua.ErrNotExecuted, context.Cause(ctx))
+		return fmt.Errorf("luatomic: bus %q: %w: %w", b.name, lua.ErrNotExecuted, endOf(ctx))
 	}
 	return nil
 }

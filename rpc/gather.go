@@ -164,7 +164,7 @@ func (g *gathering) next(ctx context.Context) (*waiter, error) {
 		delete(g.missing, w.Node)
 		return w, nil
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil, endOf(ctx)
 	case <-g.timer.C:
 		return nil, context.DeadlineExceeded
 	}

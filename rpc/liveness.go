@@ -138,7 +138,7 @@ func (l *liveness) await(ctx context.Context, version int, expired <-chan time.T
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return endOf(ctx)
 		case <-expired:
 			return context.DeadlineExceeded
 		}
@@ -263,7 +263,7 @@ func (b *Bus) announceUnless(ctx context.Context, needless func() bool) error {
 	defer cancel()
 	l := &b.liveness
 	if !l.lock(ctx) {
-		return context.Cause(ctx)
+		return endOf(ctx)
 	}
 	defer l.unlock()
 	if needless() {

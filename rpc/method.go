@@ -153,8 +153,8 @@ type Answered struct {
 //   - ErrNoResponders, at once, when no node serves the method: after one round trip, or a few where the caller knows
 //     nodes that have just died;
 //   - ErrNodeLost, when the node died or left, or Redis lost the record: the handler may have run;
-//   - an error that wraps context.DeadlineExceeded or the cause of ctx' end, when no answer came in time: the handler
-//     may have run;
+//   - an error that wraps context.DeadlineExceeded, or context.Canceled and the cause of ctx' end, when no answer came
+//     in time: the handler may have run. A cause that says of another call that it has not run is text there;
 //   - an error of package lua, when Redis could not be asked;
 //   - lua.ErrTooLarge, before anything is sent, for a request above 1 MiB;
 //   - lua.ErrBadName, before anything is sent.

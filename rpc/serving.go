@@ -84,7 +84,7 @@ func (s *serving) handle(method string, opts ServeOptions, run handler) {
 func (b *Bus) unserve(ctx context.Context, method string) error {
 	if !b.liveness.lock(ctx) {
 		return fmt.Errorf("luatomic: withdraw %q: it is still served; call Unserve again: %w", method,
-			context.Cause(ctx))
+			endOf(ctx))
 	}
 	defer offer(b.liveness.heartbeat) // it gives the server this version of the methods, which Ready waits for
 	defer b.liveness.unlock()
