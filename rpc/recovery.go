@@ -87,7 +87,7 @@ func (b *Bus) missedChunks(ctx context.Context, ids []string) (missed []string, 
 		case stored[i].Val():
 			missed = append(missed, id)
 		case err == nil:
-			b.pending.noneMissed(id, resubscribed)
+			b.pending.noteChecked(id, resubscribed)
 		}
 	}
 	return missed, err

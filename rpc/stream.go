@@ -109,7 +109,7 @@ type stream struct {
 }
 
 func newStream(ctx context.Context) *stream {
-	s := &stream{chunks: make(map[uint64][]byte), changed: make(chan struct{}, 1), checked: -1}
+	s := &stream{chunks: make(map[uint64][]byte), changed: make(chan struct{}, 1), checked: neverChecked}
 	s.reads, s.end = context.WithCancelCause(ctx)
 	return s
 }
@@ -281,8 +281,11 @@ func (p *pending) doubtedGap(id string, resubscribed int64) (seq uint64, ok bool
 	return seq, ok && (s.checked != resubscribed || s.read+uint64(len(s.chunks)) >= seq)
 }
 
-// noneMissed notes that Redis had no chunk that the stream lacked.
-func (p *pending) noneMissed(id string, resubscribed int64) {
+// neverChecked has the next heartbeat look for chunks that a stream has missed.
+const neverChecked = -1
+
+// noteChecked notes when Redis had no chunk that the stream lacked.
+func (p *pending) noteChecked(id string, resubscribed int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if w := p.calls[id]; w != nil && w.stream != nil {
@@ -316,7 +319,8 @@ func (b *Bus) freeChunks(ctx context.Context, w *waiter, m readMark) {
 	}
 }
 
-// readChunks reads the chunks of a streaming reply that were missed.
+// readChunks reads the chunks of a streaming reply that were missed. Where it fails, a heartbeat has it run again: the
+// message that announced a large chunk does not come twice.
 func (b *Bus) readChunks(ctx context.Context, id string) {
 	for {
 		from, ok := b.pending.firstGap(id)
@@ -327,6 +331,7 @@ func (b *Bus) readChunks(ctx context.Context, id string) {
 			Chunks: b.keys.Chunks(id), From: int64(from), Count: maxKeys,
 		})
 		if err != nil {
+			b.pending.noteChecked(id, neverChecked)
 			b.report(ctx, fmt.Errorf("luatomic: read parts of a stream on bus %q: %w", b.name, err))
 			return
 		}

@@ -1,0 +1,71 @@
+package rpc_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/rpc"
+)
+
+// A part that is stored, and whose read the server refuses, comes soon after, although the handler sends no other.
+func TestAPartWhoseReadFailsIsReadAgain(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	next, done := make(chan struct{}), make(chan struct{})
+	defer close(done)
+	large := strings.Repeat("x", rpc.InlineMax+1)
+	method := rpc.NewStreamMethod[string, string]("large")
+	node := lab.OpenBus(t, c, name, &rpc.Options{Grace: -1})
+	require.NoError(t, method.Serve(node, func(ctx context.Context, _ string, send func(string) error) error {
+		<-next
+		err := send(large)
+		<-done
+		return err
+	}))
+	require.NoError(t, node.Ready(t.Context()))
+
+	own := luatomictest.Client(t)
+	var refused, looked, beats atomic.Int64
+	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCReadScript), Do: func(run func() error) error {
+		if refused.Load() == 0 {
+			return refusal("ERR refused")
+		}
+		return run()
+	}})
+	own.AddHook(lab.Before(func(cmds ...redis.Cmder) {
+		for _, cmd := range cmds {
+			if cmd.Name() == "hexists" {
+				looked.CompareAndSwap(0, beats.Load())
+			}
+			if lab.OfScript(cmd, lab.Digest(&gen.RPCJoinScript)) {
+				beats.Add(1)
+			}
+		}
+	}))
+	caller := lab.OpenBus(t, own, name, &rpc.Options{Lease: quick.Lease, Timeout: time.Minute,
+		OnError: func(error) { refused.Add(1) }})
+	require.NoError(t, caller.Ready(t.Context()))
+	go func() {
+		luatomictest.Eventually(t, 20*time.Second, "the caller has looked for parts and found none", func() bool {
+			return looked.Load() > 0 && beats.Load() > looked.Load()+1
+		})
+		close(next)
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for part, err := range method.Call(ctx, caller, "") {
+		require.NoError(t, err)
+		require.Len(t, part, len(large))
+		break
+	}
+	require.Positive(t, refused.Load())
+}
