@@ -190,7 +190,9 @@ func (b *Bus) sendHeartbeats(ctx context.Context, up <-chan struct{}) {
 		}
 		err := b.announce(ctx)
 		b.liveness.fail(err)
-		b.report(ctx, err)
+		if b.link.isUp() { // else it is the outage that the link reports
+			b.report(ctx, err)
+		}
 		select {
 		case <-ctx.Done():
 			return

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -62,4 +63,32 @@ func TestAnOutageIsReportedOnce(t *testing.T) {
 		})
 		require.Equal(t, outage+1, reported.Load())
 	}
+}
+
+// A server that is gone is one outage: the heartbeats that fail meanwhile are not reported beside it.
+func TestHeartbeatsReportNoOutageAgain(t *testing.T) {
+	t.Parallel()
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+	client := redis.NewClient(lab.Must(redis.ParseURL(proxy.URL())))
+	t.Cleanup(func() { _ = client.Close() })
+	var failed atomic.Int64
+	client.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCJoinScript), Do: func(run func() error) error {
+		err := run()
+		if err != nil {
+			failed.Add(1)
+		}
+		return err
+	}})
+	reported := make(chan error, 1000)
+	b := lab.OpenBus(t, client, luatomictest.Namespace(t), &rpc.Options{Grace: -1, Lease: 300 * time.Millisecond,
+		OnError: func(err error) { reported <- err }})
+	require.NoError(t, b.Ready(t.Context()))
+	proxy.DropRequest(1<<30, nil)
+	proxy.CutAll()
+	lab.Soon(t, 20*time.Second, "the outage is reported", reported)
+	before := failed.Load()
+	luatomictest.Eventually(t, 9*time.Second, "some heartbeats fail, each after at most 3 attempts", func() bool {
+		return failed.Load() > before+10
+	})
+	require.Empty(t, reported)
 }
