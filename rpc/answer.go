@@ -198,7 +198,8 @@ func (b *Bus) sendAnswer(s *session, w *work, a wire.Answer) {
 func (b *Bus) reply(ctx context.Context, s *session, w *work, a wire.Answer) (gen.RPCReplyResult, error) {
 	client := b.client
 	if len(a.Body) >= besideMin && w.Flags&wire.FlagStream == 0 {
-		a.Ext.Beside = besideID(w.ID+"."+strconv.FormatInt(w.Attempt, 10), w.Ext.Digest)
+		// Its own: the body of an answer that the script refuses replaces none that was accepted.
+		a.Ext.Beside = besideID(w.ID+"."+s.node+"."+strconv.FormatInt(w.Attempt, 10), w.Ext.Digest)
 		client = b.putBeside(ctx, a.Ext.Beside, a.Body, w.keepReply())
 		a.Body = nil
 	}
