@@ -45,7 +45,7 @@ type waiter struct {
 	answered chan struct{}  // closed when out is set
 	notify   chan<- *waiter // gets the waiter then
 	next     *waiter        // another call of this process with the same idempotency key
-	gone     atomic.Bool    // nobody waits for it any more
+	gone     atomic.Bool    // nobody waits for it any more: its caller has left, or Run has ended
 
 	// Guarded by pending.mu.
 	hasOut       bool
@@ -334,6 +334,7 @@ func (p *pending) abandon(err, refused error) []*waiter {
 		delete(p.calls, id)
 		for w := first; w != nil; w = w.next {
 			w.setLocked(outcome{err: err})
+			w.gone.Store(true) // its request is not sent again
 			if w.stream != nil { // it may have its reply and wait for parts
 				w.stream.end(err)
 				offer(w.stream.changed)
