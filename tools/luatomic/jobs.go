@@ -226,7 +226,7 @@ func findJobs(ctx context.Context, q *queue.Queue, ids []string, verb string, st
 		switch {
 		case f.State == queue.Absent:
 			return nil, fmt.Errorf("queue %q has no job %q: it is done or cancelled, or another queue has it; "+
-				"luatomic jobs ls %s lists those it has", q.Name(), f.ID, q.Name())
+				"luatomic jobs ls %s lists those it has", q.Name(), f.ID, argument(q))
 		case !slices.Contains(states, f.State):
 			return nil, fmt.Errorf("job %q is %v, and %s is for jobs that are %v; nothing is changed",
 				f.ID, f.State, verb, alternatives(states))

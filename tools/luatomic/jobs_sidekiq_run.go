@@ -186,7 +186,7 @@ func (j *sidekiqJobs) jobs(ctx context.Context) (found []sidekiqFound, err error
 		if !ok {
 			return nil,
 				fmt.Errorf("queue %q has no job %q that is %s; luatomic jobs ls %s --dialect %s lists those it has",
-					j.queue, id, strings.Join(j.verb.states, " or "), j.queue, j.dialect)
+					j.queue, id, strings.Join(j.verb.states, " or "), quoted(j.queue), j.dialect)
 		}
 		found = append(found, f)
 	}

@@ -160,12 +160,12 @@ func TestQueueSettingsFromTheCommandLine(t *testing.T) {
 	require.Empty(t, e.run("queues", "workers").exits(exitDone).stdout.String())
 }
 
-// A running consumer is listed with the job that it has.
+// A running consumer is listed with the job that it has, and with the tag of its queue: queues of one name differ by it.
 func TestWorkersFromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	e.push("mail", queue.Job{ID: "held"})
-	c := e.start("consume", "mail", "--grace", "10ms", "--", "sh", "-c", "echo begun >&2; sleep 1000")
+	e.with(`{"body":1,"id":"held"}`).run("push", "mail", "--tag", "blue").exits(exitDone)
+	c := e.start("consume", "mail", "--tag", "blue", "--grace", "10ms", "--", "sh", "-c", "echo begun >&2; sleep 1000")
 	c.shows("begun")
 	var listed *cli
 	luatomictest.Eventually(t, within, "the consumer is listed with its job", func() bool {
@@ -173,6 +173,10 @@ func TestWorkersFromTheCommandLine(t *testing.T) {
 		return strings.Contains(listed.stdout.String(), `"id":"held"`)
 	})
 	holds(t, listed.object(), map[string]any{"pid": c.cmd.Process.Pid})
+	running, _, err := newTopReader(luatomictest.Client(t), e.prefix).readRunning(t.Context())
+	require.NoError(t, err)
+	require.Len(t, running, 1)
+	require.Equal(t, "{blue}mail", running[0].queue)
 	c.signal(os.Interrupt)
 	c.exits(exitInterrupted)
 }

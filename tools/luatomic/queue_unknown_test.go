@@ -59,6 +59,22 @@ func TestDrainOfAPausedQueue(t *testing.T) {
 	require.Equal(t, 1, strings.Count(c.stderr.String(), "paused"))
 }
 
+// The command of a cure works as it is printed: a name with spaces is in quotes, and a queue with a tag has it.
+func TestACureNamesTheQueueForAShell(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	const of = `'ann'\''s mail' --tag blue`
+	name := []string{"ann's mail", "--tag", "blue"}
+	e.with(`{"body":1,"id":"a"}`).run(append([]string{"push"}, name...)...).exits(exitDone)
+	c := e.run(append([]string{"jobs", "show", name[0], "nope"}, name[1:]...)...).exits(exitFailed)
+	require.Contains(t, c.stderr.String(), "luatomic jobs ls "+of+" lists those it has")
+	e.run(append([]string{"queue", "pause"}, name...)...).exits(exitDone)
+	c = e.start(append([]string{"consume"}, append(name, "--drain", "--", "true")...)...)
+	c.shows("luatomic queue resume " + of + " ends that")
+	e.run(append([]string{"queue", "resume"}, name...)...).exits(exitDone)
+	c.exits(exitDone)
+}
+
 // A change of a setting that is made is a success, although the server cannot be asked again.
 func TestASettingThatIsMadeIsASuccess(t *testing.T) {
 	t.Parallel()

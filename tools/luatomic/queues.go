@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
@@ -167,7 +168,7 @@ func queuesWorkersCommand() *command {
 		about: "List the processes that consume queues, and what each has.",
 		detail: `What a process had at its last report, at most 5 s ago. A process that was killed stays for
 15 s.`,
-		output: `{"id","host","pid","version","started","consumers":[{"queue","concurrency","holds","holding":[{"id","attempt",
+		output: `{"id","host","pid","version","started","consumers":[{"queue","tag","concurrency","holds","holding":[{"id","attempt",
   "since"}]}]} for each process, on a terminal a table; holding: the 100 jobs it has had longest`,
 		example: `luatomic queues workers`,
 		flags:   func(*flag.FlagSet) {},
@@ -178,7 +179,7 @@ func queuesWorkersCommand() *command {
 				if err != nil {
 					return err
 				}
-				out := s.rows("HOST", "PID", "VERSION", "STARTED", "QUEUE", "HOLDS", "OF", "LONGEST")
+				out := s.rows("HOST", "PID", "VERSION", "STARTED", "QUEUE", "TAG", "HOLDS", "OF", "LONGEST")
 				for _, w := range workers {
 					if !s.tables {
 						err = out.add(w)
@@ -189,8 +190,8 @@ func queuesWorkersCommand() *command {
 							longest = c.Holding[0].ID + " " + ago(c.Holding[0].Since, time.Now())
 						}
 						if s.tables {
-							err = out.add(nil, w.Host, w.PID, w.Version, ago(w.Started, time.Now()), c.Queue, c.Holds,
-								c.Concurrency, longest)
+							err = out.add(nil, w.Host, w.PID, w.Version, ago(w.Started, time.Now()), c.Queue, c.Tag,
+								c.Holds, c.Concurrency, longest)
 						}
 					}
 					if err != nil {
@@ -283,6 +284,23 @@ func limitOf(s *session) (int, error) {
 	return n, nil
 }
 
+// argument names a queue to a command, in a shell.
+func argument(q *queue.Queue) string {
+	if q.Tag() == "" {
+		return quoted(q.Name())
+	}
+	return quoted(q.Name()) + " --tag " + quoted(q.Tag())
+}
+
+// quoted is a text as one word of a shell.
+func quoted(text string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/@%+="
+	if text != "" && strings.Trim(text, plain) == "" {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
 // unknownQueue is the error for a queue that is empty and that no process has named.
 type unknownQueue string
 
@@ -321,11 +339,7 @@ func (s *session) expect(ctx context.Context, q *queue.Queue, early bool) (queue
 // consumer.
 func (s *session) foresee(ctx context.Context, q *queue.Queue) {
 	if st, err := q.Stats(ctx); err == nil && st.Paused {
-		name := q.Name()
-		if q.Tag() != "" {
-			name += " --tag " + q.Tag()
-		}
-		s.note("luatomic: queue %q is paused; luatomic queue resume %s ends that", q.Name(), name)
+		s.note("luatomic: queue %q is paused; luatomic queue resume %s ends that", q.Name(), argument(q))
 		return
 	}
 	_, _ = s.expect(ctx, q, true)

@@ -117,7 +117,7 @@ func (c *rpcCallCmd) fail(err error) error {
 	}
 	if e.Code == "no_responder" && c.hero.dialect == "" {
 		c.s.note("luatomic: no node can run %q on bus %q; luatomic rpc nodes --bus %s lists the nodes", c.s.args[0],
-			c.busFlags.name, c.busFlags.name)
+			c.busFlags.name, quoted(c.busFlags.name))
 	}
 	return &exitError{code: e.exit}
 }

@@ -54,7 +54,7 @@ func TestTablesOfTheCommands(t *testing.T) {
 		"QUEUE TAG READY SCHEDULED LEASED DEAD OLDEST PAUSED PROCESSED FAILED",
 		"mail 1 1 1 1 "+someAge+" false 0 0")
 	e.looks(exitDone, "queues workers",
-		"HOST PID VERSION STARTED QUEUE HOLDS OF LONGEST",
+		"HOST PID VERSION STARTED QUEUE TAG HOLDS OF LONGEST",
 		`\S+ \d+ \S+ `+someAge+" mail 1 1 held "+someAge)
 	e.looks(exitDone, "jobs ls mail",
 		"ID STATE AT FAILURES KIND REASON",

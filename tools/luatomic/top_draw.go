@@ -167,13 +167,18 @@ func lay[T any](p *topPicture, name string, of topPart[T], none string, columns 
 	return topTable{name: name, head: lines[0] + partly, rows: lines[1:]}
 }
 
+// tagged is a queue with its tag: those of one name differ by it.
+func tagged(name, tag string) string {
+	if tag == "" {
+		return name
+	}
+	return "{" + tag + "}" + name
+}
+
 func (p *topPicture) queueTable() topTable {
 	columns := []string{"QUEUE", "", "READY", "RUN", "DEAD", "SCHED", "OLDEST", "FAIL/S", "DONE/S", "PUSH/S"}
 	return lay(p, "queues", p.view.queues, "no queue is in use", columns, func(q topQueue) []any {
-		name, paused := q.Queue, any("")
-		if q.Tag != "" {
-			name = "{" + q.Tag + "}" + name
-		}
+		name, paused := tagged(q.Queue, q.Tag), any("")
 		switch {
 		case q.hidden: // luatomic stats says why
 			return []any{name, painted{"hidden", yellow}, "-", "-", "-", "-", "-", "-", "-", "-"}

@@ -180,7 +180,7 @@ func (r *topReader) readRunning(ctx context.Context) (out []topJob, _ bool, err 
 	for _, w := range workers {
 		for _, c := range w.Consumers {
 			for _, h := range c.Holding {
-				out = append(out, topJob{c.Queue, h, fmt.Sprintf("%s %d", w.Host, w.PID)})
+				out = append(out, topJob{tagged(c.Queue, c.Tag), h, fmt.Sprintf("%s %d", w.Host, w.PID)})
 			}
 		}
 	}
