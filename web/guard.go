@@ -14,7 +14,9 @@ func secure(header http.Header) {
 	header.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "+
 		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set("Referrer-Policy", "no-referrer")
+	// Not no-referrer: with it a browser hides the origin of a form from the page itself, and over plain HTTP nothing
+	// else says that the form is its own.
+	header.Set("Referrer-Policy", "same-origin")
 	header.Set("Cache-Control", "no-store")
 	header.Set("Cross-Origin-Opener-Policy", "same-origin")
 	header.Set("Cross-Origin-Resource-Policy", "same-origin")
@@ -107,7 +109,7 @@ func (h *handler) checkMethod(r *http.Request, changes bool) error {
 			"This address changes something.")
 	}
 	if err := h.origin.Check(r); err != nil {
-		return faultf(http.StatusForbidden, "Send the form from this page itself.",
+		return faultf(http.StatusForbidden, "Send the form from this page itself; let a proxy before it keep the Host.",
 			"The request comes from another site.")
 	}
 	return nil

@@ -73,7 +73,7 @@ func TestFormsOfOtherOriginsAreRefused(t *testing.T) {
 	q, lease := s.deadJobAndLock()
 	for name, header := range map[string][2]string{
 		"cross-site": {"Sec-Fetch-Site", "cross-site"}, "same-site": {"Sec-Fetch-Site", "same-site"},
-		"an old browser": {"Origin", "https://evil.example"},
+		"an old browser": {"Origin", "https://evil.example"}, "no site": {"Origin", "null"},
 	} {
 		for target, form := range changes(lease.Fence()) {
 			r := s.do(http.MethodPost, target, form, func(r *http.Request) {

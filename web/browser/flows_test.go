@@ -2,6 +2,7 @@ package browser_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -49,6 +50,20 @@ func TestSelectedJobsAreDeletedAfterTheirNumberIsShown(t *testing.T) {
 	require.Equal(t, 1, b.stats(q).Dead)
 	b.follow("#back")
 	require.True(t, eval[bool](b, `document.querySelector('input[value="b"]') !== null`))
+}
+
+// A change is made over plain HTTP from another machine too. A browser sends no Sec-Fetch-Site there, and an Origin alone
+// says that the form is of the page.
+func TestQueueIsPausedOverPlainHTTP(t *testing.T) {
+	b := open(t, web.Options{Write: true, Hosts: []string{elsewhere},
+		Authorize: func(*http.Request) web.Role { return web.Operator }})
+	b.url = strings.Replace(b.url, "127.0.0.1", elsewhere, 1)
+	q := b.queue("mail")
+	_, err := q.Push(t.Context(), queue.Job{ID: "a"})
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, b.visit("/queue?name=mail"))
+	require.Equal(t, http.StatusOK, b.follow(`button[value="pause"]`), b.text())
+	require.True(t, b.stats(q).Paused)
 }
 
 func TestQueueIsPaused(t *testing.T) {
