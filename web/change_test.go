@@ -197,6 +197,33 @@ func TestScheduledJobsAreMovedAndCancelled(t *testing.T) {
 }
 
 // Waiting jobs are buried, one without a question and all with one, and can be requeued.
+// A form for all scheduled jobs that comes late, as a browser sends it again with its old tabs, changes nothing: what is
+// scheduled by then was not shown.
+func TestALateFormForAllScheduledJobsIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, web.Options{Write: true})
+	q := s.queue("mail")
+	s.push(q, 3, queue.Job{At: time.Now().Add(time.Hour)})
+	send := func(verb string, age time.Duration) response {
+		return s.do(http.MethodPost, "/jobs.json?name=mail", url.Values{"all": {verb}, "state": {"scheduled"},
+			"confirm": {"3"}, "until": {strconv.FormatInt(s.stats(q).Now.Add(-age).UnixMilli(), 10)}})
+	}
+	forms := make(map[string]response)
+	for _, verb := range []string{"reschedule", "bury", "cancel"} {
+		forms[verb] = send(verb, web.FormFor+time.Second)
+	}
+	forms["reschedule by id"] = s.do(http.MethodPost, "/jobs.json?name=mail", url.Values{"verb": {"reschedule"},
+		"state": {"scheduled"}, "id": {"job-0000"}, "in": {"1m"}, "confirm": {"1"},
+		"until": {strconv.FormatInt(s.stats(q).Now.Add(-web.FormFor-time.Second).UnixMilli(), 10)}})
+	for verb, r := range forms {
+		require.Equal(t, http.StatusConflict, r.code, "%s: %s", verb, r.body)
+		require.Contains(t, r.body, "Nothing was changed")
+	}
+	require.Equal(t, 3, s.stats(q).Scheduled)
+	require.Equal(t, http.StatusOK, send("cancel", web.FormFor-time.Minute).code)
+	require.Zero(t, s.stats(q).Scheduled)
+}
+
 func TestWaitingJobsAreBuried(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, web.Options{Write: true})

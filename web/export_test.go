@@ -33,5 +33,8 @@ func Objects(h http.Handler, changes bool) map[string][]string {
 	return found
 }
 
+// FormFor is how long a form for all scheduled jobs, or for a delay, is good.
+const FormFor = formFor
+
 // ChangeInSteps lets a request that changes all jobs of a state make one step.
 func ChangeInSteps(h http.Handler) { h.(*handler).changeFor = 0 }

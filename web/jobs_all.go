@@ -12,6 +12,7 @@ import (
 const (
 	changeFor  = 3 * time.Second
 	countFor   = 1 * time.Second
+	formFor    = 10 * time.Minute // a form for all scheduled jobs, or for a delay, is good for so long
 	countMost  = 20_000
 	changeStep = 200
 	moveStep   = 20 // of changes that are a round trip each

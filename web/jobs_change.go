@@ -164,9 +164,21 @@ func (c *change) readNumbers(q *request) (err error) {
 		if err != nil || ms <= 0 {
 			return faultf(http.StatusBadRequest, "Go back and begin again.", "%q is no time.", shown(40, text))
 		}
-		if until := time.UnixMilli(ms); until.Before(c.Until) {
-			c.Until = until
-		}
+		return c.shownAt(time.UnixMilli(ms))
+	}
+	return nil
+}
+
+// shownAt is for a form that was made at that time. An old one is not made for scheduled jobs whose ids it does not
+// have, as they were not shown, nor for a delay that is over.
+func (c *change) shownAt(at time.Time) error {
+	age := c.Until.Sub(at)
+	if age > formFor && c.state == queue.Scheduled && (c.All || c.Verb == "reschedule") {
+		return faultf(http.StatusConflict, "Nothing was changed. Go back and read the list again.",
+			"The form is of %s ago, and such a form is good for %s.", rounded(age), rounded(formFor))
+	}
+	if age > 0 {
+		c.Until = at
 	}
 	return nil
 }
