@@ -69,12 +69,16 @@ func (t *Telemetry) Handle(q *queue.Queue, h queue.Handler) queue.Handler {
 }
 
 func destination(q *queue.Queue, operation, kind string) []attribute.KeyValue {
-	return []attribute.KeyValue{
+	of := []attribute.KeyValue{
 		attribute.String("messaging.system", "luatomic"),
 		text("messaging.destination.name", q.Name()),
 		attribute.String("messaging.operation.name", operation),
 		attribute.String("messaging.operation.type", kind),
 	}
+	if q.Tag() != "" { // queues of one name differ by it
+		of = append(of, text("luatomic.tag", q.Tag()))
+	}
+	return of
 }
 
 // Do is locks.Do with a span around all of it and two inside, one after the other: the wait and the hold. f runs in the

@@ -107,6 +107,29 @@ func TestRunIsAChildOfItsPush(t *testing.T) {
 }
 
 // A handler's span is a child of its caller's, and knows its node.
+// Queues of one name differ by their tag, in spans as in measurements.
+func TestSpansHaveTheTagOfTheQueue(t *testing.T) {
+	t.Parallel()
+	l, c, name := newLab(t), luatomictest.Client(t), luatomictest.Namespace(t)
+	for _, tag := range []string{"", "blue"} {
+		q, err := queue.New(c, name, &queue.Options{Tag: tag})
+		require.NoError(t, err)
+		_, err = l.Push(t.Context(), q, queue.Job{ID: "a"})
+		require.NoError(t, err)
+		require.NoError(t, l.Handle(q, func(context.Context, *queue.Delivery) error { return nil })(t.Context(),
+			&queue.Delivery{ID: "a"}))
+	}
+	for _, spans := range [][]sdktrace.ReadOnlySpan{
+		l.named("send "+name, trace.SpanKindProducer), l.named("process "+name, trace.SpanKindConsumer),
+	} {
+		require.Len(t, spans, 2)
+		for _, a := range spans[0].Attributes() {
+			require.NotEqual(t, "luatomic.tag", string(a.Key))
+		}
+		require.Equal(t, "blue", has(t, spans[1], "luatomic.tag").AsString())
+	}
+}
+
 func TestServeIsAChildOfItsCall(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
