@@ -197,8 +197,8 @@ func TestScheduledJobsAreMovedAndCancelled(t *testing.T) {
 }
 
 // Waiting jobs are buried, one without a question and all with one, and can be requeued.
-// A form for all scheduled jobs that comes late, as a browser sends it again with its old tabs, changes nothing: what is
-// scheduled by then was not shown.
+// A form for all scheduled jobs that comes late, as a browser sends it again with its old tabs, changes nothing: what
+// is scheduled by then was not shown.
 func TestALateFormForAllScheduledJobsIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, web.Options{Write: true})

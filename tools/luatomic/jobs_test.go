@@ -160,7 +160,8 @@ func TestQueueSettingsFromTheCommandLine(t *testing.T) {
 	require.Empty(t, e.run("queues", "workers").exits(exitDone).stdout.String())
 }
 
-// A running consumer is listed with the job that it has, and with the tag of its queue: queues of one name differ by it.
+// A running consumer is listed with the job that it has, and with the tag of its queue: queues of one name differ by
+// it.
 func TestWorkersFromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	e := shared(t)

@@ -104,8 +104,8 @@ all. With --kind it lists read-write locks or semaphores.`,
 	}
 }
 
-// glob reports whether the pattern matches all of the name: * is any text, ? one character. Both may hold any bytes; a
-// byte that is no part of a character counts as one.
+// glob reports whether the pattern matches all of the name: * is any text, ? one character. Both may hold any bytes;
+// one that is no part of a character counts as one.
 func glob(pattern, name string) bool {
 	p, n := 0, 0
 	star, from := -1, 0 // the last star, and where what it stands for ends

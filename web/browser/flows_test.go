@@ -52,8 +52,8 @@ func TestSelectedJobsAreDeletedAfterTheirNumberIsShown(t *testing.T) {
 	require.True(t, eval[bool](b, `document.querySelector('input[value="b"]') !== null`))
 }
 
-// A change is made over plain HTTP from another machine too. A browser sends no Sec-Fetch-Site there, and an Origin alone
-// says that the form is of the page.
+// A change is made over plain HTTP from another machine too. A browser sends no Sec-Fetch-Site there, and an Origin
+// alone says that the form is of the page.
 func TestQueueIsPausedOverPlainHTTP(t *testing.T) {
 	b := open(t, web.Options{Write: true, Hosts: []string{elsewhere},
 		Authorize: func(*http.Request) web.Role { return web.Operator }})
