@@ -12,7 +12,7 @@ import (
 )
 
 // SemAcquireSHA is the SHA-1 of sem_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemAcquireSHA = "b81b8e3aabf08040c7f0a5be7514b8a4f91f3cf6"
+const SemAcquireSHA = "dd6c1a85afa433172deb2607f5d83611e05c6925"
 
 // SemAcquireScript is scripts/sem_acquire.lua.
 var SemAcquireScript = lua.Script{

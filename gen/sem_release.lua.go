@@ -11,7 +11,7 @@ import (
 )
 
 // SemReleaseSHA is the SHA-1 of sem_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemReleaseSHA = "cc6cdb92ab48840ccc154520beb5854c317d7c4a"
+const SemReleaseSHA = "85fb82fec15d10c74e5c0e68a136d3aba6e513ff"
 
 // SemReleaseScript is scripts/sem_release.lua.
 var SemReleaseScript = lua.Script{

@@ -10,7 +10,7 @@ import (
 )
 
 // SemResizeSHA is the SHA-1 of sem_resize.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemResizeSHA = "51f3aa3abf8855c5f34f025c44118a9cf43744e4"
+const SemResizeSHA = "ff2137667e2ca33b9b77de3cd07e125523e52ac7"
 
 // SemResizeScript is scripts/sem_resize.lua.
 var SemResizeScript = lua.Script{

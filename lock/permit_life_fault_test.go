@@ -9,7 +9,31 @@ import (
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lock"
 )
+
+// A waiter that acquires by an attempt of its own, as after a holder that died, has the lease of its options: the short
+// one of a hand-over is for a waiter that has to confirm its grant.
+func TestAWaiterThatFindsAPermitFreeHasItForTheWholeTTL(t *testing.T) {
+	t.Parallel()
+	type acquire = func(*lock.Locker, string) (*lock.Lease, error)
+	for kind, acquire := range map[string]acquire{
+		"lock": func(l *lock.Locker, name string) (*lock.Lease, error) { return l.Acquire(t.Context(), name) },
+		"semaphore": func(l *lock.Locker, name string) (*lock.Lease, error) {
+			return l.Semaphore(name, 1).Acquire(t.Context(), 1)
+		},
+		"writer": func(l *lock.Locker, name string) (*lock.Lease, error) { return l.RW(name).Acquire(t.Context()) },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			l, name, _ := lab.NewLocker(t, &lock.Options{TTL: time.Hour, Claim: time.Minute})
+			dead := lab.Must(acquire(l.With(lock.Options{TTL: 200 * time.Millisecond}), name))
+			next := lab.Must(acquire(l, name))
+			require.Greater(t, next.Fence(), dead.Fence())
+			require.Greater(t, time.Until(next.Deadline()), 50*time.Minute)
+			require.NoError(t, next.Release(t.Context()))
+		})
+	}
+}
 
 // A permit that was handed over and is confirmed by another acquire has a lease of its own length from then on: the key
 // of the semaphore lasts as long, and so does the note.

@@ -236,10 +236,10 @@ local function due(weight)
 end
 
 -- grant gives permits to the waiters at the head of the queue that fit and are alive. It
--- notifies the first waiter that does not fit when to check. It returns the lease and the
--- fence of the owner if the owner is granted one.
+-- notifies the first waiter that does not fit when to check. The owner needs no notification: its
+-- lease is the whole ttl. It returns the fence of the owner if the owner is granted one.
 local function grant()
-  local granted, mine, mark = 0
+  local granted, mark = 0
   unreachable[string.match(owner, '^[^.]*')] = nil -- it speaks
   for _ = 1, 100 do
     local head = redis.call('ZRANGE', queue, 0, 0)[1]
@@ -259,9 +259,9 @@ local function grant()
         break
       end
     elseif sound then
-      hold(token, score and 0 or weight, tonumber(lease), note, token ~= owner)
+      hold(token, score and 0 or weight, token == owner and ttl or tonumber(lease), note, token ~= owner)
       if token == owner then
-        mine, mark, granted = tonumber(lease), fence, granted + 1
+        mark, granted = fence, granted + 1
       elseif subscribed(there) and notify(there, 'g ' .. token .. ' ' .. number(fence) .. ' '
         .. number(micros) .. ' ' .. lease .. ' ' .. permits) then
         granted = granted + 1
@@ -274,19 +274,19 @@ local function grant()
     end
     redis.call('ZREM', queue, head)
   end
-  return mine, mark
+  return mark
 end
 -->
 -- grant also checks that a head that does not fit is alive. Only a caller that the head
 -- holds up runs it, not one that has to wait anyway.
 if head and (place == 1 or used + weight <= limit or used + (weigh(string.match(head, '^%S*')) or 0) <= limit) then
-  local lease, mark = grant()
-  if not lease and entry == '' and used + weight <= limit and redis.call('EXISTS', queue) == 0 then
+  local mark = grant()
+  if not mark and entry == '' and used + weight <= limit and redis.call('EXISTS', queue) == 0 then
     hold(owner, weight, ttl, note) -- all waiters were dead
-    lease, mark = ttl, fence
+    mark = fence
   end
-  if lease then
-    return {1, 0, number(mark), lease, 0, '', now_us, limit}
+  if mark then
+    return {1, 0, number(mark), ttl, 0, '', now_us, limit}
   end
 end
 local first = redis.call('ZRANGE', queue, 0, 0)[1]

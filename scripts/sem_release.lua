@@ -21,6 +21,7 @@
 
 local permits, queue = KEYS[1], KEYS[2]
 local owner, entry, note, how, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local ttl -- no owner acquires in this call
 
 --< part/now_us.lua
 -- The server's clock in Unix us, as text; see now_ms.lua.
@@ -186,10 +187,10 @@ if known then
     end
 
     -- grant gives permits to the waiters at the head of the queue that fit and are alive. It
-    -- notifies the first waiter that does not fit when to check. It returns the lease and the
-    -- fence of the owner if the owner is granted one.
+    -- notifies the first waiter that does not fit when to check. The owner needs no notification: its
+    -- lease is the whole ttl. It returns the fence of the owner if the owner is granted one.
     local function grant()
-      local granted, mine, mark = 0
+      local granted, mark = 0
       unreachable[string.match(owner, '^[^.]*')] = nil -- it speaks
       for _ = 1, 100 do
         local head = redis.call('ZRANGE', queue, 0, 0)[1]
@@ -209,9 +210,9 @@ if known then
             break
           end
         elseif sound then
-          hold(token, score and 0 or weight, tonumber(lease), note, token ~= owner)
+          hold(token, score and 0 or weight, token == owner and ttl or tonumber(lease), note, token ~= owner)
           if token == owner then
-            mine, mark, granted = tonumber(lease), fence, granted + 1
+            mark, granted = fence, granted + 1
           elseif subscribed(there) and notify(there, 'g ' .. token .. ' ' .. number(fence) .. ' '
             .. number(micros) .. ' ' .. lease .. ' ' .. permits) then
             granted = granted + 1
@@ -224,7 +225,7 @@ if known then
         end
         redis.call('ZREM', queue, head)
       end
-      return mine, mark
+      return mark
     end
     -->
     grant()

@@ -23,7 +23,7 @@ local size, channel, request = tonumber(ARGV[1]), ARGV[2], ARGV[3]
 if not (size and size >= 1 and size <= 2 ^ 30) then
   error('size must be 1 to 1073741824')
 end
-local owner = '' -- no owner acquires in this call
+local owner, ttl = '' -- no owner acquires in this call
 
 --< part/now_us.lua
 -- The server's clock in Unix us, as text; see now_ms.lua.
@@ -161,10 +161,10 @@ local function due(weight)
 end
 
 -- grant gives permits to the waiters at the head of the queue that fit and are alive. It
--- notifies the first waiter that does not fit when to check. It returns the lease and the
--- fence of the owner if the owner is granted one.
+-- notifies the first waiter that does not fit when to check. The owner needs no notification: its
+-- lease is the whole ttl. It returns the fence of the owner if the owner is granted one.
 local function grant()
-  local granted, mine, mark = 0
+  local granted, mark = 0
   unreachable[string.match(owner, '^[^.]*')] = nil -- it speaks
   for _ = 1, 100 do
     local head = redis.call('ZRANGE', queue, 0, 0)[1]
@@ -184,9 +184,9 @@ local function grant()
         break
       end
     elseif sound then
-      hold(token, score and 0 or weight, tonumber(lease), note, token ~= owner)
+      hold(token, score and 0 or weight, token == owner and ttl or tonumber(lease), note, token ~= owner)
       if token == owner then
-        mine, mark, granted = tonumber(lease), fence, granted + 1
+        mark, granted = fence, granted + 1
       elseif subscribed(there) and notify(there, 'g ' .. token .. ' ' .. number(fence) .. ' '
         .. number(micros) .. ' ' .. lease .. ' ' .. permits) then
         granted = granted + 1
@@ -199,7 +199,7 @@ local function grant()
     end
     redis.call('ZREM', queue, head)
   end
-  return mine, mark
+  return mark
 end
 -->
 
