@@ -173,8 +173,9 @@ func (q *Quorum) isClosed() bool {
 func (q *Quorum) majority() int { return len(q.clients)/2 + 1 }
 
 // Try acquires the lock if it is free on a majority of the servers: two round trips, to all servers concurrently,
-// which end when a majority has decided. Else it returns a *lock.HeldError, or an ErrNoQuorum joined with the errors
-// of the servers, and releases in the background what servers granted. Two concurrent calls may both fail.
+// which end when a majority has decided. Else it returns a *lock.HeldError where a majority has answered, or an
+// ErrNoQuorum joined with the errors of the servers, and releases in the background what servers granted. Two concurrent
+// calls may both fail.
 // Keys: lock:{name} on each server. Cost: O(1).
 func (q *Quorum) Try(ctx context.Context, name string) (*Lease, error) {
 	l, err := q.newLease(name)

@@ -63,7 +63,7 @@ func (l *Lease) acquire(ctx context.Context) (*lock.HeldError, error) {
 	return &v.holder, nil
 }
 
-// vote is the first round. It ends when a majority has decided.
+// vote is the first round. It ends when no answer can change what came of it.
 func (l *Lease) vote(ctx context.Context) votes {
 	q := l.q
 	ttl := onServers(q.opts.TTL)
@@ -81,7 +81,7 @@ func (l *Lease) vote(ctx context.Context) votes {
 	})
 	answers.closed = q.calls.Closed()
 	v := votes{fences: make([]int64, len(q.clients)), holder: lock.HeldError{Name: l.name}}
-	for v.granted < q.majority() && len(v.errs)+v.held <= len(q.clients)-q.majority() {
+	for !v.decided(q) {
 		a, ok := answers.next()
 		if !ok {
 			v.errs = append(v.errs, answers.missing(ctx))
@@ -90,6 +90,16 @@ func (l *Lease) vote(ctx context.Context) votes {
 		v.add(a)
 	}
 	return v
+}
+
+// decided reports whether a majority has granted the lock, or none can: because a majority knows of the lock and so many
+// do not grant it, or because so many have failed. Which of the two it is does not depend on who answers first.
+func (v *votes) decided(q *Quorum) bool {
+	most := len(q.clients) - q.majority() // may fail or refuse
+	if v.granted+v.held >= q.majority() {
+		return v.granted >= q.majority() || v.held+len(v.errs) > most
+	}
+	return len(v.errs) > most
 }
 
 // skew is by how much the clocks of the servers differ.
