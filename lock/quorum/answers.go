@@ -79,16 +79,16 @@ func (a *answers[T]) next() (answer[T], bool) {
 }
 
 // tally returns nil when a majority of the answers is good, a lock.ErrLost when so many are bad that this is
-// impossible, else an ErrNoQuorum joined with the errors of the servers.
+// impossible, else the failure of the servers.
 func tally[T any](q *Quorum, answers *answers[T], good func(T) bool) error {
-	errs := []error{ErrNoQuorum}
+	var errs []error
 	for yes, no := 0, 0; ; {
 		a, ok := answers.next()
 		switch {
 		case !ok && answers.left > 0:
-			return errors.Join(append(errs, answers.missing(context.Background()))...)
+			return q.failure(append(errs, answers.missing(context.Background())))
 		case !ok:
-			return errors.Join(errs...)
+			return q.failure(errs)
 		case a.err != nil:
 			errs = append(errs, a.err)
 		case good(a.value):
@@ -103,6 +103,33 @@ func tally[T any](q *Quorum, answers *answers[T], good func(T) bool) error {
 			return lock.ErrLost
 		}
 	}
+}
+
+// failure is the errors of servers that left no majority, joined with ErrNoQuorum unless their keys are why.
+func (q *Quorum) failure(errs []error) error {
+	foreign := 0
+	for _, err := range errs {
+		if isForeign(err) {
+			foreign++
+		}
+	}
+	if foreign <= len(q.clients)-q.majority() {
+		errs = append([]error{ErrNoQuorum}, errs...)
+	}
+	return errors.Join(errs...)
+}
+
+// isForeign reports the error of a server whose key holds something else. No later attempt finds another one.
+func isForeign(err error) bool {
+	return errors.Is(err, lock.ErrNotALock) || errors.Is(err, lua.ErrWrongType)
+}
+
+// named is the error of a server, as a lock.ErrNotALock where the key holds something else.
+func (l *Lease) named(err error) error {
+	if layout := (*lua.Error)(nil); errors.As(err, &layout) && layout.Code == "LAYOUT" {
+		return fmt.Errorf("%w: key %q; delete it when no process uses it: %w", lock.ErrNotALock, l.keys.Record, err)
+	}
+	return err
 }
 
 // missing is why the next answer did not arrive.

@@ -175,7 +175,8 @@ func (q *Quorum) majority() int { return len(q.clients)/2 + 1 }
 // Try acquires the lock if it is free on a majority of the servers: two round trips, to all servers concurrently,
 // which end when a majority has decided. Else it returns a *lock.HeldError where a majority has answered, or an
 // ErrNoQuorum joined with the errors of the servers, and releases in the background what servers granted. Two concurrent
-// calls may both fail.
+// calls may both fail. Where the key holds something else on so many servers that no majority is left, the error is not
+// ErrNoQuorum but a lock.ErrNotALock or a lua.ErrWrongType, as those of Extend and Release are then.
 // Keys: lock:{name} on each server. Cost: O(1).
 func (q *Quorum) Try(ctx context.Context, name string) (*Lease, error) {
 	l, err := q.newLease(name)
@@ -190,7 +191,8 @@ func (q *Quorum) Try(ctx context.Context, name string) (*Lease, error) {
 
 // Acquire tries until it has the lock or ctx ends, with pauses of random length, also while no majority answers. A
 // release notifies nobody: servers that do not know of each other cannot agree on who is next. When ctx ends it
-// returns the last error joined with the cause, and when the Quorum is closed, with lock.ErrClosed.
+// returns the last error joined with the cause, and when the Quorum is closed, with lock.ErrClosed. Where the key holds
+// something else on too many servers, see Try, it returns at once.
 // Keys: lock:{name} on each server. Cost: O(1), for each attempt.
 func (q *Quorum) Acquire(ctx context.Context, name string) (*Lease, error) {
 	for begun := time.Now(); ; {
@@ -200,6 +202,9 @@ func (q *Quorum) Acquire(ctx context.Context, name string) (*Lease, error) {
 		}
 		if err = l.attempt(ctx, begun); err == nil {
 			return l, nil
+		}
+		if isForeign(err) && !errors.Is(err, ErrNoQuorum) {
+			return nil, err
 		}
 		switch end := q.sleep(ctx, q.pause(err)); {
 		case end == nil:

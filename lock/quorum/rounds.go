@@ -54,7 +54,7 @@ func (l *Lease) acquire(ctx context.Context) (*lock.HeldError, error) {
 			return nil, nil
 		}
 	case v.granted+v.held < majority:
-		err = errors.Join(append([]error{ErrNoQuorum}, v.errs...)...)
+		err = l.q.failure(v.errs)
 	}
 	l.withdraw(context.WithoutCancel(ctx))
 	if err != nil {
@@ -77,7 +77,7 @@ func (l *Lease) vote(ctx context.Context) votes {
 		l.nodes[node].again = bool(again)
 		l.nodes[node].may = bool(again) || r.Acquired || err != nil && !errors.Is(err, lua.ErrNotExecuted)
 		close(l.nodes[node].asked)
-		return r, err
+		return r, l.named(err)
 	})
 	answers.closed = q.calls.Closed()
 	v := votes{fences: make([]int64, len(q.clients)), holder: lock.HeldError{Name: l.name}}
@@ -201,7 +201,7 @@ func (l *Lease) releaseAt(ctx context.Context, node int) (had bool, err error) {
 		_ = l.settleAt(ctx, node) // where it fails, a copy ends with its TTL
 	}
 	at.released = state == gen.LockReleaseResultReleased || bool(repeated) && state != gen.LockReleaseResultRevoked
-	return at.released, err
+	return at.released, l.named(err)
 }
 
 // giveBack calls each server that granted the lock or may still: after the acquire there has ended, and until the lease
@@ -223,7 +223,8 @@ func (l *Lease) extend(ttl time.Duration) (outcome func() error) {
 	length := onServers(ttl)
 	params := gen.LockExtendParams{Lock: l.keys.Record, Owner: l.token, TTL: length}
 	extend := func(ctx context.Context, node int) (gen.LockExtendResult, error) {
-		return gen.LockExtend(ctx, q.clients[node], params)
+		r, err := gen.LockExtend(ctx, q.clients[node], params)
+		return r, l.named(err)
 	}
 	answers := askAll(context.Background(), q, q.opts.NodeTimeout, extend)
 	return func() error {
