@@ -64,18 +64,20 @@ func (w *worker) heartbeat(ctx context.Context, stop <-chan struct{}) error {
 }
 
 // rescue puts the jobs of dead processes back until the next heartbeat is due: the process's own lease must not end
-// meanwhile. That one goes on behind them, and begins anew after the last: a process that keeps a job, because its
-// queue is refused, holds up no other.
+// meanwhile. That one goes on behind those that keep a job, because its queue is refused, and begins anew after the
+// last: they hold up no others.
 func (w *worker) rescue(ctx context.Context, lapsed []string, stop <-chan struct{}) (faults []error) {
 	until := time.Now().Add(w.beat())
 	for _, process := range lapsed {
-		if closed(stop) || time.Now().After(until) {
+		if closed(stop) || over(until) {
 			return faults
 		}
-		n, err := w.requeue(ctx, process, true)
+		n, err := w.requeue(ctx, process, until)
 		w.rescued.Add(int64(n))
-		w.passed++
-		faults = append(faults, err)
+		if err != nil {
+			w.passed++
+			faults = append(faults, err)
+		}
 	}
 	if len(lapsed) < rescueAtOnce {
 		w.passed = 0
@@ -83,10 +85,17 @@ func (w *worker) rescue(ctx context.Context, lapsed []string, stop <-chan struct
 	return faults
 }
 
+// over reports whether a time has passed; none never does.
+func over(until time.Time) bool { return !until.IsZero() && time.Now().After(until) }
+
 // requeue puts the jobs of a process back into their queues, the oldest to be served first. The process leaves the
-// Busy page with the last of them. With lapsed it stops when the process is alive after all, and sets jobs aside whose
-// processes die again and again. A queue that the server refuses keeps no jobs of another queue from theirs.
-func (w *worker) requeue(ctx context.Context, process string, lapsed bool) (n int, err error) {
+// Busy page with the last of them. A queue that the server refuses keeps no jobs of another queue from theirs.
+//
+// A time until which it may take says that the process is another, whose lease is over: then it stops when that is
+// alive after all, and sets jobs aside whose processes die again and again. Behind the first call after that time it
+// leaves the rest to the next heartbeat.
+func (w *worker) requeue(ctx context.Context, process string, until time.Time) (n int, err error) {
+	lapsed := !until.IsZero()
 	key := w.d.workingKey(process)
 	entries, err := w.d.client.HGetAll(ctx, key).Result()
 	if err != nil {
@@ -94,13 +103,16 @@ func (w *worker) requeue(ctx context.Context, process string, lapsed bool) (n in
 	}
 	groups, stray := w.byQueue(entries)
 	var refused []error
+	if stray > 0 {
+		refused = append(refused, fmt.Errorf("%w: %d of %s", ErrStrayJob, stray, key))
+	}
 	if lapsed {
-		aside, alive, err := w.setAside(ctx, process, groups)
+		aside, ended, err := w.setAside(ctx, process, groups, until)
 		n = aside
-		if alive || err != nil && !answered(err) {
-			return n, err
-		}
 		refused = append(refused, err)
+		if ended || err != nil && !answered(err) {
+			return n, errors.Join(refused...)
+		}
 	}
 	if len(groups) == 0 {
 		// This also removes a process without jobs from the list.
@@ -109,15 +121,12 @@ func (w *worker) requeue(ctx context.Context, process string, lapsed bool) (n in
 	for _, g := range groups {
 		returned, alive, err := w.requeueGroup(ctx, process, lapsed, g)
 		n += returned
-		switch {
-		case err != nil && answered(err):
+		if err != nil {
 			refused = append(refused, err)
-		case err != nil || alive:
-			return n, errors.Join(append(refused, err)...)
 		}
-	}
-	if stray > 0 {
-		refused = append(refused, fmt.Errorf("%w: %d of %s", ErrStrayJob, stray, key))
+		if alive || err != nil && !answered(err) || over(until) {
+			break
+		}
 	}
 	return n, errors.Join(refused...)
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
 	"github.com/luatomic/luatomic/lua"
@@ -86,8 +87,10 @@ func (w *worker) countDeaths(ctx context.Context, groups []group) error {
 }
 
 // setAside moves the jobs whose process was not the first to die with them out of its hash and out of the groups. It
-// stops when the process is alive after all.
-func (w *worker) setAside(ctx context.Context, process string, groups []group) (n int, alive bool, err error) {
+// has ended before the last when the process is alive after all, and behind the first call after the time.
+func (w *worker) setAside(
+	ctx context.Context, process string, groups []group, until time.Time,
+) (n int, ended bool, err error) {
 	if err := w.countDeaths(ctx, groups); err != nil {
 		return 0, false, err
 	}
@@ -105,6 +108,9 @@ func (w *worker) setAside(ctx context.Context, process string, groups []group) (
 			case r == script.WorkerAsideResultMoved:
 				n++
 				w.report(workerDied(k.deaths), k.job)
+			}
+			if over(until) {
+				return n, true, errors.Join(refused...)
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -239,11 +240,49 @@ func TestARescueOutlastsNoLease(t *testing.T) {
 	for i := range 100 {
 		s.dies(fmt.Sprint("p", i), payload("default", fmt.Sprint(i), ""))
 	}
+	s.rescuesSlowly(func(cmd redis.Cmder) bool { return cmd.Name() == "hgetall" },
+		func() bool { return len(s.list("default")) == 100 })
+}
+
+// A process that died with many jobs, and not for the first time, has each set aside by a call of its own.
+func TestARescueOfManyJobsOutlastsNoLease(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	jobs := make([]string, 100)
+	for i := range jobs {
+		jobs[i] = payload("default", fmt.Sprint("j", i), "")
+		require.NoError(t, s.client.HSet(t.Context(), s.key("luatomic:sidekiq:rescued"), fmt.Sprint("j", i), 1).Err())
+	}
+	s.dies("p", append(jobs, payload("default", "new", ""))...)
+	aside := lab.Digest(&script.WorkerAsideScript)
+	s.rescuesSlowly(func(cmd redis.Cmder) bool { return lab.OfScript(cmd, aside) },
+		func() bool { return len(s.members("retry")) == 100 && len(s.list("default")) == 1 })
+}
+
+// A process that died with jobs of many queues has those of each put back by a call of their own.
+func TestARescueOfManyQueuesOutlastsNoLease(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	s.dies("p")
+	for i := range 100 {
+		queue := s.key(fmt.Sprint("queue:q", i))
+		require.NoError(t, s.client.HSet(t.Context(), s.key("luatomic:sidekiq:working:p"), i+1,
+			strconv.Itoa(len(queue))+":"+queue+payload("q", fmt.Sprint(i), "")).Err())
+	}
+	back := lab.Digest(&script.WorkerReturnScript)
+	s.rescuesSlowly(func(cmd redis.Cmder) bool { return lab.OfScript(cmd, back) },
+		func() bool { return s.client.SCard(t.Context(), s.key("queues")).Val() == 100 })
+}
+
+// rescuesSlowly runs a rescuer until all is done. Its slow calls take 20 ms longer, and none begins when its lease, of
+// a second, is over.
+func (s *site) rescuesSlowly(slow func(redis.Cmder) bool, done func() bool) {
+	s.t.Helper()
 	processes := s.key("luatomic:sidekiq:processes")
 	var over atomic.Int64
-	slow := luatomictest.Client(t)
-	slow.AddHook(lab.Before(func(cmds ...redis.Cmder) {
-		if cmds[0].Name() != "hgetall" {
+	client := luatomictest.Client(s.t)
+	client.AddHook(lab.Before(func(cmds ...redis.Cmder) {
+		if !slow(cmds[0]) {
 			return
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -254,12 +293,40 @@ func TestARescueOutlastsNoLease(t *testing.T) {
 			}
 		}
 	}))
-	end := s.work(s.dialect(slow, sidekiq.V7), &sidekiq.WorkOptions{
+	end := s.work(s.dialect(client, sidekiq.V7), &sidekiq.WorkOptions{
 		Queues: []sidekiq.Queue{{Name: "other"}}, Lease: time.Second,
 	}, content)
-	s.eventually("all are rescued", func() bool { return len(s.list("default")) == 100 })
+	s.eventually("all are rescued", done)
 	end()
-	require.Zero(t, over.Load(), "the lease of the rescuer was over")
+	require.Zero(s.t, over.Load(), "the lease of the rescuer was over")
+}
+
+// A heartbeat passes over the processes that the one before it could not empty, and over no others: those that it has
+// emptied are not there any more.
+func TestARescuePassesOverNoneThatItEmptied(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	for i := range 120 {
+		s.dies(fmt.Sprint("p", i), payload("default", fmt.Sprint(i), ""))
+	}
+	beat := lab.Digest(&script.WorkerBeatScript)
+	skipped := make(chan string, 1000)
+	client := luatomictest.Client(t)
+	client.AddHook(lab.Before(func(cmds ...redis.Cmder) {
+		if lab.OfScript(cmds[0], beat) {
+			skip := reflect.Indirect(reflect.ValueOf(cmds[0].Args()[7])) // behind the process and its lease
+			skipped <- fmt.Sprint(skip)
+		}
+	}))
+	end := s.work(s.dialect(client, sidekiq.V7), &sidekiq.WorkOptions{
+		Queues: []sidekiq.Queue{{Name: "other"}}, Lease: 3 * time.Second,
+	}, content)
+	s.eventually("all are rescued", func() bool { return len(s.list("default")) == 120 })
+	require.Equal(t, sidekiq.Worked{Rescued: 120}, end())
+	close(skipped)
+	for n := range skipped {
+		require.Equal(t, "0", n)
+	}
 }
 
 // The scripts that bury a job remove no more than a thousand of the dead, those with the least scores: a bound that was

@@ -230,7 +230,7 @@ func (w *worker) leave() {
 		clock.Sleep(ctx, wait.Next())
 	}
 	if err == nil {
-		w.worked.Returned, err = w.requeue(ctx, w.process, false)
+		w.worked.Returned, err = w.requeue(ctx, w.process, time.Time{})
 	}
 	err = errors.Join(err, w.flushMetrics())
 	if err != nil {
