@@ -155,15 +155,17 @@ func (a *acquire) try(ctx context.Context) (r script.AcquireLockResult, err erro
 	return r, err
 }
 
-// failed releases a lock that may have been acquired.
+// failed releases a lock that may have been acquired. What is released is not unknown any more: the error is that of
+// the connection then.
 func (a *acquire) failed(ctx context.Context, held *HeldError, err error) error {
 	if errors.Is(err, lua.ErrOutcomeUnknown) {
 		undo, cancel := detached(ctx)
 		defer cancel()
-		if _, back := a.release(undo, a.name, a.identifier); back == nil && errors.Is(err, context.Cause(ctx)) {
-			err = context.Cause(ctx)
-		} else if back != nil {
+		var lost *lua.Error
+		if _, back := a.release(undo, a.name, a.identifier); back != nil {
 			err = fmt.Errorf("%w; the lock may be held and could not be released: %w", err, back)
+		} else if errors.As(err, &lost) {
+			err = fmt.Errorf("no reply after %d tries: %w", lost.Tries, lost.Err)
 		}
 	}
 	err = lockError("acquire", a.name, err)

@@ -187,6 +187,22 @@ func TestACancelledAcquireLeavesNoLock(t *testing.T) {
 	require.Zero(t, r.Exists(t.Context(), prefix+"lock:l").Val())
 }
 
+// A lock that may have been acquired and has been released is known not to be held.
+func TestAnAcquireWithoutAReplyWhoseLockIsReleasedIsNotUnknown(t *testing.T) {
+	t.Parallel()
+	_, r, prefix := own(t)
+	c, _, proxy := proxied(t, prefix)
+	id, err := c.AcquireLock(bounded(t), "l", nil)
+	require.NoError(t, err)
+	require.NoError(t, c.ReleaseLock(t.Context(), "l", id))
+	acquire := luatomictest.Command("EVALSHA", lab.Digest(&script.AcquireLockScript))
+	proxy.Drop(1000, acquire)
+	_, err = c.AcquireLock(t.Context(), "l", nil) // a call without a deadline is retried for 10 s
+	require.ErrorContains(t, err, "no reply")
+	require.NotErrorIs(t, err, lua.ErrOutcomeUnknown)
+	require.Zero(t, r.Exists(t.Context(), prefix+"lock:l").Val())
+}
+
 // The book's acquire_lock waits 10 s: a lock that is released meanwhile is acquired without any option.
 func TestAcquireLockWaitsByDefault(t *testing.T) {
 	t.Parallel()
