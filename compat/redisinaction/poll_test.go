@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/redisinaction"
+	"github.com/luatomic/luatomic/compat/redisinaction/internal/script"
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -301,4 +304,40 @@ func TestPollQueueAddsNothingItMayNotRemove(t *testing.T) {
 	_, err = redisinaction.New(adder, nil).PollQueue(ctx)
 	require.ErrorContains(t, err, "move_due") // the text differs by version
 	require.Zero(t, r.Exists(ctx, "queue:q").Val())
+}
+
+// Items that their queue refuses are read at each poll. Where they are many, the server does not spend its time on
+// that until an operator comes.
+func TestAPollerRestsBesideManyItemsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(bounded(t))
+	defer cancel()
+	_, r, prefix := own(t)
+	require.NoError(t, r.Set(ctx, prefix+"queue:q", "x", 0).Err())
+	stuck := make([]redis.Z, 11_000)
+	for i := range stuck {
+		stuck[i] = redis.Z{Score: float64(i), Member: item(fmt.Sprint(i))}
+	}
+	require.NoError(t, r.ZAdd(ctx, prefix+"delayed:", stuck...).Err())
+	counted := luatomictest.Client(t)
+	polls, start := 0, time.Now()
+	var busy time.Duration
+	for _, sha := range []string{lab.Digest(&script.DueScript), lab.Digest(&script.MoveDueScript)} {
+		counted.AddHook(&lab.Around{Sha: sha, Do: func(run func() error) error {
+			began := time.Now()
+			defer func() { busy += time.Since(began) }()
+			return run()
+		}})
+	}
+	counted.AddHook(lab.Before(func(cmds ...redis.Cmder) {
+		if args := cmds[0].Args(); lab.OfScript(cmds[0], lab.Digest(&script.DueScript)) &&
+			fmt.Sprint(reflect.Indirect(reflect.ValueOf(args[4]))) == "0" { // the first step of a poll
+			if polls++; polls == 6 {
+				cancel()
+			}
+		}
+	}))
+	c := redisinaction.New(counted, &redisinaction.Options{Prefix: prefix})
+	require.ErrorIs(t, c.NewPoller(nil).Run(ctx), context.Canceled)
+	require.Less(t, 3*busy, time.Since(start))
 }

@@ -30,6 +30,7 @@ const (
 	firstSleep  = 10 * time.Millisecond // the sleep of the book's poller
 	defaultIdle = 100 * time.Millisecond
 	reportEvery = time.Minute
+	longestRest = 5 * time.Second // of the sleep behind items that are refused
 )
 
 // NewPoller returns a poller; nil options mean the defaults.
@@ -46,13 +47,17 @@ func (c *Client) NewPoller(opts *PollerOptions) *Poller {
 }
 
 // Run polls until ctx ends, and returns the cause of that end. After a move it polls again in 10 ms or when the next
-// item is due; while nothing is due, in growing intervals up to Idle. After an error it waits 50 ms to 5 s.
+// item is due; while nothing is due, in growing intervals up to Idle. After an error it waits 50 ms to 5 s. Items that
+// their queue refuses are read each time, at most 10 000: behind them it sleeps four times as long as that took, at most
+// 5 s.
 func (p *Poller) Run(ctx context.Context) error {
 	sleep := firstSleep
 	retry := newBackoff()
 	var reported time.Time
 	for ctx.Err() == nil {
+		began := time.Now()
 		out, err := p.client.PollQueue(ctx)
+		took := time.Since(began)
 		stays := errors.Is(err, ErrForeignScore) || errors.Is(err, ErrQueueRefused)
 		if out.Moved+len(out.Malformed) > 0 && p.opts.OnPoll != nil {
 			p.opts.OnPoll(out)
@@ -72,7 +77,11 @@ func (p *Poller) Run(ctx context.Context) error {
 			sleep = firstSleep
 		}
 		sleep = min(sleep, p.opts.Idle)
-		clock.Sleep(ctx, out.until(sleep))
+		var rest time.Duration
+		if errors.Is(err, ErrQueueRefused) && out.Moved < MaxBatch {
+			rest = min(4*took, longestRest)
+		}
+		clock.Sleep(ctx, max(out.until(sleep), rest))
 	}
 	return context.Cause(ctx)
 }

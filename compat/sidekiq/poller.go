@@ -50,11 +50,12 @@ func (d *Dialect) NewPoller(opts *PollerOptions) *Poller {
 
 // Run moves due jobs until ctx ends, and returns the cause of that end. Any number of pollers may run, and Ruby's own
 // beside them: each job is moved once. After a full batch the poller moves again without delay. Cost while nothing is
-// due: one read for each set every Idle, or at the Cadence.
+// due: one read for each set every Idle, or at the Cadence. Jobs of a queue that is refused are read each time, at most
+// 10 000: behind them the poller sleeps four times as long as that took, at most 5 s.
 func (p *Poller) Run(ctx context.Context) error {
 	var failures int
 	for ctx.Err() == nil {
-		sleep, ok := p.round(ctx)
+		sleep, rest, ok := p.round(ctx)
 		switch {
 		case !ok:
 			failures = min(failures+1, 6)
@@ -65,16 +66,22 @@ func (p *Poller) Run(ctx context.Context) error {
 		default:
 			failures = 0
 		}
-		clock.Sleep(ctx, sleep)
+		clock.Sleep(ctx, max(sleep, rest))
 	}
 	return context.Cause(ctx)
 }
 
-// round moves once from each set and returns how long nothing is due; ok is false when a call failed.
-func (p *Poller) round(ctx context.Context) (sleep time.Duration, ok bool) {
+// longestRest bounds the sleep behind jobs that are refused.
+const longestRest = 5 * time.Second
+
+// round moves once from each set and returns how long nothing is due, and how long to sleep at least beside jobs that
+// are refused; ok is false when a call failed.
+func (p *Poller) round(ctx context.Context) (sleep, rest time.Duration, ok bool) {
 	sleep, ok = p.opts.Idle, true
 	for _, set := range p.opts.Sets {
+		began := time.Now()
 		m, err := p.dialect.MoveDue(ctx, set, MaxBatch)
+		took := time.Since(began)
 		if p.opts.OnMove != nil && (m.Moved > 0 || len(m.Malformed) > 0) {
 			p.opts.OnMove(set, m)
 		}
@@ -89,12 +96,15 @@ func (p *Poller) round(ctx context.Context) (sleep time.Duration, ok bool) {
 			}
 		}
 		next := until(m.NextDue, m.Now, p.opts.Idle)
-		if err != nil {
-			next = max(next, min(p.opts.Idle, 20*time.Millisecond)) // refused jobs stay due
+		if err != nil { // refused jobs stay due
+			next = max(next, min(p.opts.Idle, 20*time.Millisecond))
+			if m.Moved < MaxBatch {
+				rest = min(rest+4*took, longestRest)
+			}
 		}
 		sleep = min(sleep, next)
 	}
-	return sleep, ok
+	return sleep, rest, ok
 }
 
 // until returns the time from now to next, both by the server's clock, and at most most.

@@ -182,3 +182,34 @@ func TestThePollerReportsNoEnd(t *testing.T) {
 	require.ErrorIs(t, p.Run(ctx), context.DeadlineExceeded)
 	require.NoError(t, reported)
 }
+
+// Jobs of a queue that cannot be written to are read at each poll, to find those behind them. Where they are many, the
+// server does not spend its time on that until an operator comes.
+func TestAPollerRestsBesideManyJobsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	require.NoError(t, f.client.Set(f.ctx, f.key("queue:bad"), "x", 0).Err())
+	stuck := make([]redis.Z, 11_000)
+	for i := range stuck {
+		stuck[i] = redis.Z{Score: float64(i), Member: job("bad", fmt.Sprintf(`,"n":%d`, i))}
+	}
+	require.NoError(t, f.client.ZAdd(f.ctx, f.key("schedule"), stuck...).Err())
+	ctx, cancel := context.WithCancel(f.ctx)
+	defer cancel()
+	var busy time.Duration
+	for _, sha := range []string{lab.Digest(&script.DueScript), lab.Digest(&script.MoveScript)} {
+		f.client.AddHook(&lab.Around{Sha: sha, Do: func(run func() error) error {
+			began := time.Now()
+			defer func() { busy += time.Since(began) }()
+			return run()
+		}})
+	}
+	rounds, start := 0, time.Now()
+	p := f.d.NewPoller(&sidekiq.PollerOptions{Sets: []sidekiq.Set{sidekiq.Schedule}, OnError: func(sidekiq.Set, error) {
+		if rounds++; rounds == 6 {
+			cancel()
+		}
+	}})
+	require.ErrorIs(t, p.Run(ctx), context.Canceled)
+	require.Less(t, 3*busy, time.Since(start))
+}
