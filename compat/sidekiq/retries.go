@@ -122,12 +122,12 @@ func (o *WorkOptions) fateOf(j *Delivery, err error, count int, now time.Time) f
 		return last
 	case errors.As(err, &v), !j.retry.again:
 		return dropped
-	case j.retry.within > 0 && (j.version >= V8 || count < most): // to 8.0 the number of retries counts beside the time
+	case j.retry.timed && (j.version >= V8 || count < most): // to 8.0 the number of retries counts beside the time
 		first := j.FailedAt
 		if first.IsZero() {
 			first = now
 		}
-		if first.Add(j.retry.within).Before(now) {
+		if !now.Before(first.Add(j.retry.within)) {
 			return last
 		}
 		return retried

@@ -121,6 +121,8 @@ func TestWhereAFailedJobGoes(t *testing.T) {
 		"for a time, within":     {more: `,"retry_for":3600,"retry_count":20,"failed_at":` + at(now-60), where: retry},
 		"for a time, over":       {more: `,"retry_for":3600,"retry_count":1,"failed_at":` + at(now-3700), where: dead},
 		"for a time, first time": {more: `,"retry_for":3600`, where: retry},
+		"for no time":            {more: `,"retry_for":0`, where: dead},
+		"for a float of time":    {more: `,"retry_for":1800.5,"retry_count":1,"failed_at":` + at(now-1900), where: dead},
 		"killed":                 {failure: sidekiq.Kill(errSad), where: dead},
 		"killed, not kept": {failure: fmt.Errorf("so %w", sidekiq.Kill(errSad)), more: `,"dead":false`,
 			where: none},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -35,7 +36,8 @@ type Delivery struct {
 type retryRule struct {
 	again   bool          // it is retried
 	max     int           // number of retries; below 0 for the worker's MaxRetries
-	within  time.Duration // if above 0, retried for so long after the first failure, however often
+	timed   bool          // it has a retry_for
+	within  time.Duration // and is retried for so long after the first failure, however often
 	bury    bool          // after that it goes to the dead set
 	queue   string        // of the retries, if another one
 	failed  bool          // it has a retry_count
@@ -130,7 +132,8 @@ func (j *Delivery) readRule(name string, value []byte) {
 			r.max = max(n, 0)
 		}
 	case "retry_for":
-		n, _ := integer(value)
+		n, err := strconv.ParseFloat(string(value), 64) // Ruby's clients write an integer
+		r.timed = err == nil
 		r.within = min(time.Duration(min(max(n, 0), maxCount))*time.Second, longestDelay)
 	case "retry_queue":
 		r.queue = stringOf(value)
