@@ -142,8 +142,11 @@ func (w *Worker) Done(ctx context.Context, item Item) error {
 // Run takes items and runs them until ctx ends, and returns the cause of that end. An item is removed when its
 // handler has returned, even with an error, or panicked; OnError gets both. To run it again, the handler calls
 // ExecuteLater. Only when ctx has ended, an item whose handler returned an error stays for the next worker of that
-// name.
+// name. A nil handler is refused before anything is taken.
 func (w *Worker) Run(ctx context.Context, h Handler) error {
+	if h == nil {
+		return w.wrap("run", errors.New("no handler is given, and each item would be lost; pass a Handler"))
+	}
 	retry := newBackoff()
 	for ctx.Err() == nil {
 		item, err := w.Take(ctx)

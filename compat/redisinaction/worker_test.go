@@ -275,3 +275,16 @@ func TestAWorkerHasAtMostAHundredQueues(t *testing.T) {
 	_, err = c.NewWorker("w", queues[:100], nil)
 	require.NoError(t, err)
 }
+
+// Without a handler each item would be lost: it is removed when its handler panics.
+func TestAWorkerWithoutAHandlerTakesNothing(t *testing.T) {
+	t.Parallel()
+	c, r, prefix := own(t)
+	require.NoError(t, r.RPush(t.Context(), prefix+"queue:q", item("a")).Err())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	w, err := c.NewWorker("w", []string{"q"}, nil)
+	require.NoError(t, err)
+	require.ErrorContains(t, w.Run(ctx, nil), "no handler")
+	require.Equal(t, []string{item("a")}, r.LRange(t.Context(), prefix+"queue:q", 0, -1).Val())
+}

@@ -135,7 +135,8 @@ func (e nameError) ErrorClass() string { return "NameError" }
 // process loses those. A process whose jobs were put back is removed from the Busy page.
 //
 // Work retries after temporary failures, such as an unreachable server. It ends with the cause of ctx, with
-// ErrStopRequested, or with a failure that a retry cannot cure: lua.ErrWrongType, ErrQueues.
+// ErrStopRequested, or with a failure that a retry cannot cure: lua.ErrWrongType, ErrQueues. A nil handler is refused
+// before anything is taken.
 func (d *Dialect) Work(ctx context.Context, opts *WorkOptions, h Handler) (Worked, error) {
 	w, err := newWorker(d, opts, h)
 	if err != nil {

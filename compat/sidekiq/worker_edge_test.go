@@ -245,3 +245,15 @@ func TestHandlersThatEndTheirGoroutine(t *testing.T) {
 	require.Equal(t, sidekiq.Worked{Done: 1, Retried: 1}, end())
 	require.Contains(t, s.members("retry")[0].Member, `"jid":"a"`)
 }
+
+// Without a handler each job would fail, and be dead after its retries.
+func TestAWorkerWithoutAHandlerTakesNothing(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	s.enqueue("default", payload("default", "a", ""))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	_, err := s.d.Work(ctx, nil, nil)
+	require.ErrorContains(t, err, "no handler")
+	require.Len(t, s.list("default"), 1)
+}

@@ -55,6 +55,9 @@ type inFlight struct {
 }
 
 func newWorker(d *Dialect, opts *WorkOptions, h Handler) (*worker, error) {
+	if h == nil {
+		return nil, errors.New("sidekiq: no handler is given, and each job would fail; pass a Handler")
+	}
 	w := &worker{d: d, o: opts.withDefaults(), h: h, process: identity(), next: 1, began: time.Now()}
 	var err error
 	if w.weighted, err = checkQueues(w.o.Queues); err != nil {
