@@ -40,12 +40,12 @@ type MethodInfo struct {
 
 // describe is the text that Nodes reads.
 func (b *Bus) describe() string {
-	methods, counts := b.serving.describe(100)
 	node := Node{
-		Node: b.Node(), Methods: methods, Counts: counts, Described: b.serving.infos(methods), Speaks: wire.Version,
+		Node: b.Node(), Speaks: wire.Version,
 		Running: b.serving.running.Load(), Concurrency: b.opts.Concurrency,
 		Handled: b.counts.handled.Load(), Calls: b.counts.calls.Load(),
 	}
+	b.serving.describe(&node)
 	text, err := json.Marshal(node)
 	if err != nil {
 		return "{}" // it has no field that could fail
@@ -53,39 +53,24 @@ func (b *Bus) describe() string {
 	return string(text)
 }
 
-// describe returns the first n methods, and the counts of those that were called.
-func (s *serving) describe(n int) ([]string, map[string]MethodCounts) {
+// describe fills in the first hundred methods, what is said about them, and the counts of those that were called.
+func (s *serving) describe(node *Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	methods := s.namesLocked()
-	methods = methods[:min(len(methods), n)]
-	counts := make(map[string]MethodCounts, len(methods))
-	for _, name := range methods {
-		if c := s.methods[name].counts.read(); c.Running+c.Handled > 0 {
-			counts[name] = c
-		}
-	}
-	return methods, counts
-}
-
-// infos returns what is said about the methods.
-func (s *serving) infos(methods []string) map[string]MethodInfo {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var infos map[string]MethodInfo
+	node.Methods = methods[:min(len(methods), 100)]
+	node.Counts, node.Described = make(map[string]MethodCounts), make(map[string]MethodInfo)
 	left := 8 << 10
-	for _, name := range methods {
-		o := s.methods[name].opts
-		n := len(name) + len(o.Description) + len(o.Version)
-		if o.Description == "" && o.Version == "" || n > left {
-			continue
+	for _, name := range node.Methods {
+		m := s.methods[name]
+		if c := m.counts.read(); c.Running+c.Handled > 0 {
+			node.Counts[name] = c
 		}
-		if infos == nil {
-			infos = make(map[string]MethodInfo)
+		info := MethodInfo{Description: m.opts.Description, Version: m.opts.Version}
+		if n := len(name) + len(info.Description) + len(info.Version); info != (MethodInfo{}) && n <= left {
+			node.Described[name], left = info, left-n
 		}
-		infos[name], left = MethodInfo{Description: o.Description, Version: o.Version}, left-n
 	}
-	return infos
 }
 
 // Nodes lists the live nodes of the bus, at most a thousand, with those that only call. It reads the leases and reports
