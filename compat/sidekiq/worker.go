@@ -146,7 +146,8 @@ func (d *Dialect) Work(ctx context.Context, opts *WorkOptions, h Handler) (Worke
 }
 
 const (
-	maxConcurrency = 500 // the limit of want in worker_take
+	maxConcurrency = 500     // the limit of want in worker_take
+	maxTake        = 1 << 20 // bytes of payloads at which worker_take takes no more
 	maxWeight      = 1_000_000
 	maxBlocked     = 8 // queues with a blocking command of their own
 	blockFor       = 2 * time.Second

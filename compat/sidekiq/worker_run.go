@@ -171,13 +171,21 @@ func (w *worker) turn(ctx context.Context, want int) error {
 	}
 	w.acks = w.acks[:0]
 	if want > 0 {
-		w.empty, w.unheard = len(r.Jobs) < want, 0
+		w.empty, w.unheard = len(r.Jobs) < want && size(r.Jobs) < maxTake, 0
 	}
 	w.next = max(w.next, r.Last+1) // the jobs of a retry can have gaps
 	for _, j := range r.Jobs {
 		w.start(j.ID, w.d.queueName(j.Queue), j.Payload)
 	}
 	return nil
+}
+
+// size returns how many bytes the payloads have.
+func size(jobs []script.WorkerTakeJob) (bytes int) {
+	for _, j := range jobs {
+		bytes += len(j.Payload)
+	}
+	return bytes
 }
 
 // inFlight returns the numbers of the jobs in flight.

@@ -9,6 +9,8 @@
 --- takes nothing from the queues. Without jobs the number stays for a day, as it does after
 --- WorkerReturn.
 ---
+--- Once the payloads have a MiB, it takes no more: the next call does.
+---
 --- Long because one call finishes jobs and takes the next, and knows its own repeat.
 ---
 ---@contract dup-only  a job is in the hash before it leaves its queue
@@ -68,24 +70,34 @@ if want > 0 and first <= last then
     end
   end
 else
-  local id = first
+  local id, size = first, 0
   for i = 5, #KEYS do
     local queue = KEYS[i]
     local room = first + want - id
     if room == 0 then
       break
     end
-    local payloads = redis.call('LRANGE', queue, -room, -1)
-    if #payloads > 0 and not cut[queue] then
-      cut[queue] = -#payloads - 1
-      if #queue > 1000 then
-        error('queue: at most 1000 bytes')
-      end
-      local label = #queue .. ':' .. queue
-      for at = #payloads, 1, -1 do
-        fields[f + 1], fields[f + 2] = id, label .. payloads[at]
-        jobs[j + 1], jobs[j + 2], jobs[j + 3] = id, queue, payloads[at]
-        id, f, j = id + 1, f + 2, j + 3
+    if not cut[queue] then
+      -- The size of a payload is not known before it is read: so the first are few, and each further read is of
+      -- three times as many as are there.
+      local taken, ask = 0, math.min(room, 10)
+      while ask > 0 and size < 1048576 do
+        local payloads = redis.call('LRANGE', queue, -taken - ask, -taken - 1)
+        local label
+        if #payloads > 0 then
+          label = #queue .. ':' .. queue
+          if #queue > 1000 then
+            error('queue: at most 1000 bytes')
+          end
+        end
+        for at = #payloads, 1, -1 do
+          fields[f + 1], fields[f + 2] = id, label .. payloads[at]
+          jobs[j + 1], jobs[j + 2], jobs[j + 3] = id, queue, payloads[at]
+          id, f, j, size = id + 1, f + 2, j + 3, size + #payloads[at]
+        end
+        taken = taken + #payloads
+        cut[queue] = taken > 0 and -taken - 1 or nil
+        ask = #payloads == ask and math.min(3 * taken, room - taken) or 0
       end
     end
   end

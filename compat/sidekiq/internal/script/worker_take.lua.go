@@ -15,7 +15,7 @@ import (
 var workerTakeSource string
 
 // WorkerTakeSHA is the SHA-1 of worker_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerTakeSHA = "1d9e2bbe924d5717dc13bf65a842c74d6910d6d9"
+const WorkerTakeSHA = "e56a1c77b2f4cf14b473b37d6e9a10c9a9e16047"
 
 // WorkerTakeScript is worker_take.lua.
 var WorkerTakeScript = lua.Script{
@@ -73,6 +73,8 @@ type WorkerTakeResult struct {
 // The hash keeps the highest number that was handed out, or under which a call found no job: a call
 // whose first number is not above it is a repeat, however late it arrives, and takes nothing from
 // the queues. Without jobs the number stays for a day, as it does after WorkerReturn.
+//
+// Once the payloads have a MiB, it takes no more: the next call does.
 //
 // Long because one call finishes jobs and takes the next, and knows its own repeat.
 //

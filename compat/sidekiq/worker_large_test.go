@@ -1,0 +1,85 @@
+package sidekiq_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// large returns jobs of 100 KiB.
+func large(n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = payload("default", fmt.Sprint(i), `,"x":"`+strings.Repeat("x", 100<<10)+`"`)
+	}
+	return out
+}
+
+// However many handlers are free, one script takes some MiB and no more; the next ones take the rest, in order.
+func TestATakeOfLargeJobsIsBounded(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	jobs := large(200)
+	s.enqueue("default", jobs...)
+	p := takeParams(s.ns + ":")
+	p.Queues, p.Dones, p.First, p.Want = []string{s.key("queue:default"), s.key("queue:low")}, nil, 1, 500
+	s.enqueue("low", payload("low", "low", ""))
+	var got []string
+	for len(got) < len(jobs)+1 {
+		r, err := script.WorkerTake(t.Context(), s.client, p)
+		require.NoError(t, err)
+		require.NotEmpty(t, r.Jobs)
+		bytes := 0
+		for _, j := range r.Jobs {
+			bytes += len(j.Payload)
+			got = append(got, string(j.Payload))
+		}
+		require.Less(t, bytes, 5<<20)
+		require.EqualValues(t, len(got), r.Last)
+
+		again, err := script.WorkerTake(t.Context(), s.client, p)
+		require.NoError(t, err)
+		require.Equal(t, r, again, "a repeat has the same jobs")
+		p.First = r.Last + 1
+	}
+	require.Equal(t, append(jobs, payload("low", "low", "")), got)
+	require.Empty(t, s.list("default"))
+}
+
+// A worker goes on after such a take without waiting for its queues: none of its waits ends here.
+func TestAWorkerTakesAllLargeJobsAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	s.enqueue("default", large(100)...)
+	var started atomic.Int64
+	all := make(chan struct{})
+	release := sync.OnceFunc(func() { close(all) })
+	defer release()
+	client := luatomictest.Client(t)
+	client.AddHook(lab.Before(func(cmds ...redis.Cmder) {
+		if cmds[0].Name() == "blmove" {
+			<-all
+		}
+	}))
+	end := s.work(s.dialect(client, sidekiq.V7), &sidekiq.WorkOptions{Concurrency: 200},
+		func(context.Context, *sidekiq.Delivery) error {
+			if started.Add(1) == 100 {
+				release()
+			}
+			<-all
+			return nil
+		})
+	s.eventually("all have started", func() bool { return started.Load() == 100 })
+	require.Equal(t, sidekiq.Worked{Done: 100}, end())
+}
