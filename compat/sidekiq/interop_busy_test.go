@@ -76,3 +76,20 @@ func TestInteropTheMetricsPageCountsGo(t *testing.T) {
 		require.Equal(t, 2, histogram.Executions)
 	})
 }
+
+// Ruby divides the polls of schedule and retry among all processes of the page: one of Go that does not poll makes the
+// pollers of Ruby slower.
+func TestInteropRubyTakesListedGoWorkersForPollers(t *testing.T) {
+	withEach(t, func(t *testing.T, s *shop) {
+		var pollers struct{ Count int }
+		count := func() int {
+			s.ask("pollers", nil, &pollers)
+			return pollers.Count
+		}
+		require.Equal(t, 1, count())
+		for range 2 {
+			s.work(s.d, &sidekiq.WorkOptions{WebUI: true, Lease: 600 * time.Millisecond}, content)
+		}
+		s.soon("both are counted", func() bool { return count() == 2 })
+	})
+}

@@ -96,6 +96,11 @@ class Agent
      work: Sidekiq::WorkSet.new.map { |id, _, work| [id, work_hash(work)] }}
   end
 
+  # How many processes its poller takes for pollers: each polls so many times less often.
+  def pollers(_)
+    {count: Sidekiq::Scheduled::Poller.new(*config).send(:process_count)}
+  end
+
   # A deploy's line: every process, in order, as its own page's buttons do.
   def signal(q)
     Sidekiq::ProcessSet.new(false).each { |p| p.public_send(q["signal"]) }
@@ -149,8 +154,12 @@ class Agent
     SETS.fetch(q["set"]).new.find_job(q["jid"]) or raise "no job #{q["jid"]} in #{q["set"]}"
   end
 
+  # The argument that 7 and later ask for.
+  def config
+    Sidekiq.respond_to?(:default_configuration) ? [Sidekiq.default_configuration] : []
+  end
+
   def poller
-    config = Sidekiq.respond_to?(:default_configuration) ? [Sidekiq.default_configuration] : []
     @poller ||= Sidekiq::Scheduled.const_get(:Enq).new(*config)
   end
 
