@@ -12,7 +12,7 @@ import (
 )
 
 // LockForceSHA is the SHA-1 of lock_force.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockForceSHA = "ccad88fd209a584aed6f752dcaf5944f2a5f7704"
+const LockForceSHA = "6cd5e138dae1f5f2fe0f32f68d374777c03d1355"
 
 // LockForceScript is scripts/lock_force.lua.
 var LockForceScript = lua.Script{
@@ -40,7 +40,9 @@ type LockForceParams struct {
 	Own   string
 	Life  time.Duration // ARGV[4], at least 2 ms: its lease, the afterlife and 1 ms
 	Floor int64         // ARGV[5], 0 to 4503599627370495: the new fence is greater
-	Stay  time.Duration // ARGV[6], at least 0 ms: how long the record of a free lock stays
+	// ARGV[6], at least 0 ms: how long the record of a free lock stays; longer where the old holder's
+	// record says so.
+	Stay time.Duration
 	// ARGV[7]: prefix of the channel of a process; the first part of a token follows.
 	Channel string
 }

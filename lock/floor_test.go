@@ -156,3 +156,28 @@ func TestFencesGrowOnServersWhoseClocksDiffer(t *testing.T) {
 		}
 	}
 }
+
+// An operator takes a lock away, by a Locker that knows nothing of the holder's Afterlife. The record stays for that,
+// so the next fence is greater although the clock is set back.
+func TestALockThatIsTakenAwayKeepsItsAfterlife(t *testing.T) {
+	t.Parallel()
+	server, now := miniredis.RunT(t), time.Now()
+	step := func(d time.Duration) {
+		now = now.Add(d)
+		server.SetTime(now)
+		server.FastForward(max(d, 0))
+	}
+	step(0)
+	c := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer c.Close()
+	last, err := lab.Locker(t, c, &lock.Options{TTL: time.Minute, Afterlife: time.Hour}).Try(t.Context(), "x")
+	require.NoError(t, err)
+	done, err := lab.Locker(t, c, nil).ForceRelease(t.Context(), "x", last.Fence())
+	require.NoError(t, err)
+	require.True(t, done)
+	step(30 * time.Minute)
+	step(-40 * time.Minute)
+	next, err := lab.Locker(t, c, nil).Try(t.Context(), "x")
+	require.NoError(t, err)
+	require.Greater(t, next.Fence(), last.Fence())
+}

@@ -84,11 +84,10 @@ type Options struct {
 	// once. If the waiter's process has stopped meanwhile, the waiters of other processes are delayed by this much,
 	// once. Default 1 s; at most TTL.
 	Claim time.Duration
-	// Afterlife is how long the record of a lock stays after its release. While it is stored, each fence is greater
-	// than the last, also for a Locker that does not know the last one, on a server whose clock was set back. The
-	// default is
-	// 0: a released lock leaves nothing. After a lease that ended without a release the record stays for Afterlife, and
-	// for a second at least.
+	// Afterlife is how long the record of a lock stays after its release, also by a ForceRelease of another Locker.
+	// While it is stored, each fence is greater than the last, also for a Locker that does not know the last one, on a
+	// server whose clock was set back. The default is 0: a released lock leaves nothing. After a lease that ended
+	// without a release the record stays for Afterlife, and for a second at least.
 	Afterlife time.Duration
 	// Note tells other processes who the holder is, such as a host name. At most 1024 bytes.
 	Note string

@@ -14,7 +14,7 @@
 ---@arg      own    string  the record of the new owner from its token on, with a space before it
 ---@arg      life   ms  min=2  its lease, the afterlife and 1 ms
 ---@arg      floor  int  min=0 max=4503599627370495  the new fence is greater
----@arg      stay   ms  min=0  how long the record of a free lock stays
+---@arg      stay   ms  min=0  how long the record of a free lock stays; longer where the old holder's record says so
 ---@arg      channel  string  prefix of the channel of a process; the first part of a token follows
 ---@reply    (done bool, fence int, holder string, token string, remaining ms)  done: a holder lost the lock; fence:
 ---          the new fence, 0 when nothing was changed, as for a void owner; holder: the note of the old holder; token:
@@ -203,7 +203,7 @@ fence = fence_after(fence_was, floor)
 if owner ~= '-' then
   lock_write(lock, fence, sign == '0' and 0 or 1, void, own, life)
 else
-  pass_on(lock, queue, channel, fence_was, void, stay)
+  pass_on(lock, queue, channel, fence_was, void, math.max(stay, math.min(after, 2 ^ 50)))
 end
 if done then
   notify(channel .. string.match(holder, '^[^.]*'), 'r ' .. holder .. ' ' .. lock)
