@@ -11,7 +11,7 @@ import (
 )
 
 // SemReleaseSHA is the SHA-1 of sem_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemReleaseSHA = "85fb82fec15d10c74e5c0e68a136d3aba6e513ff"
+const SemReleaseSHA = "d67e8d6cc87ccc67d1f159c25d8bd759ae69ba4d"
 
 // SemReleaseScript is scripts/sem_release.lua.
 var SemReleaseScript = lua.Script{
@@ -107,8 +107,8 @@ func (v SemReleaseResult) String() string {
 //   - KEYS[2]: queue, zset: see sem_acquire.lua.
 //   - Reply: expired: the permit is not stored; revoked: it was taken away by force less than 10 s
 //     ago; left: the owner only waited.
-//   - Cost: O(log n) for each permit that is granted, 64 at most; n being the number of holders and
-//     waiters.
+//   - Cost: O(log n) for each permit that is granted, 64 at most, and for each dead waiter ahead,
+//     2000 at most; n being the number of holders and waiters.
 //   - [ErrSemReleaseLayout]: the key holds no semaphore of this version.
 func SemRelease(ctx context.Context, c lua.Client, p SemReleaseParams) (SemReleaseResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeSemRelease)

@@ -10,7 +10,7 @@ import (
 )
 
 // SemResizeSHA is the SHA-1 of sem_resize.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemResizeSHA = "ff2137667e2ca33b9b77de3cd07e125523e52ac7"
+const SemResizeSHA = "72a845e26476afb71660ef10475d1c36c4ee64fb"
 
 // SemResizeScript is scripts/sem_resize.lua.
 var SemResizeScript = lua.Script{
@@ -55,8 +55,8 @@ type SemResizeParams struct {
 //   - KEYS[1]: permits, zset: see sem_acquire.lua.
 //   - KEYS[2]: queue, zset: see sem_acquire.lua.
 //   - Reply: the limit before, 0 where there was none.
-//   - Cost: O(log n) for each permit that is granted, 64 at most; n being the number of holders and
-//     waiters.
+//   - Cost: O(log n) for each permit that is granted, 64 at most, and for each dead waiter ahead,
+//     2000 at most; n being the number of holders and waiters.
 //   - [ErrSemResizeLayout]: the key holds no semaphore of this version.
 func SemResize(ctx context.Context, c lua.Client, p SemResizeParams) (int64, error) {
 	return lua.Run(ctx, c, p.call(), decodeSemResize)

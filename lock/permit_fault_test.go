@@ -96,3 +96,35 @@ func TestDeadWaitersCostNoLookAtTheHolders(t *testing.T) {
 		require.Less(t, lab.Calls(t, c)["zrange"]-before, 100, "%s: one for each of the waiters, and a few", name)
 	}
 }
+
+// A process that died with many waiters delays none of the others, and no call takes the server for long: it passes
+// over 1000 dead processes and 2000 entries at most, and tells 1000 waiters at most that they ask for too much.
+func TestManyDeadWaitersOfASemaphoreArePassedOverInOneCall(t *testing.T) {
+	t.Parallel()
+	entries := func(n int, token string) (all []string) {
+		for i := range n {
+			all = append(all, scriptcase.Standing(fmt.Sprintf(token, i)))
+		}
+		return all
+	}
+	for what, of := range map[string]struct {
+		ahead []string
+		left  int
+	}{
+		"one process":      {entries(1999, "dead.%d:1"), 0},
+		"too many entries": {entries(2001, "dead.%d:1"), 2},
+		"processes":        {entries(999, "dead%d.1:1"), 0},
+		"too many of them": {entries(1001, "dead%d.1:1"), 2},
+		"too heavy":        {entries(1001, "live.%d:9"), 2},
+	} {
+		t.Run(what, func(t *testing.T) {
+			eachGrant(t, func(t *testing.T, call func(s rawSem, limit int64) error) {
+				s := newRawSem(t, 2, nil, append(of.ahead, standing("live.1:2")...)...)
+				require.NoError(t, lab.Subscribe(t.Context(), t, s.c, s.permits+":live"))
+				require.NoError(t, call(s, 2))
+				require.Equal(t, of.left, len(s.entries()))
+				require.Equal(t, of.left == 0, s.score("live.1:2") > 0)
+			})
+		})
+	}
+}

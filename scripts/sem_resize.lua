@@ -16,7 +16,8 @@
 ---@arg      request  string  a token for this request alone
 ---@reply    int  the limit before, 0 where there was none
 ---@error    LAYOUT  the key holds no semaphore of this version
----@cost     O(log n) for each permit that is granted, 64 at most; n being the number of holders and waiters
+---@cost     O(log n) for each permit that is granted, 64 at most, and for each dead waiter ahead, 2000 at
+---          most; n being the number of holders and waiters
 
 local permits, queue = KEYS[1], KEYS[2]
 local size, channel, request = tonumber(ARGV[1]), ARGV[2], ARGV[3]
@@ -160,39 +161,40 @@ local function due(weight)
   return math.max(math.floor(last) - now + 1, 1), note
 end
 
--- grant gives permits to the waiters at the head of the queue that fit and are alive. It
--- notifies the first waiter that does not fit when to check. The owner needs no notification: its
--- lease is the whole ttl. It returns the fence of the owner if the owner is granted one.
+-- grant gives permits to the waiters at the head of the queue that fit and are alive, and notifies the first that
+-- does not fit when to check. The owner gets its whole ttl, unnotified. It returns the fence of that, if any.
 local function grant()
-  local granted, mark = 0
+  local granted, tried, mark = 0, 0
   unreachable[string.match(owner, '^[^.]*')] = nil -- it speaks
-  for _ = 1, 100 do
+  for _ = 1, 2000 do
     local head = redis.call('ZRANGE', queue, 0, 0)[1]
-    if not head then
+    if not head or tried == 1000 then
       break
     end
     local token, lease, note = string.match(head, '^(%S+) (%d+)\n(.*)$')
     local process = string.match(token or '', '^[^.]*')
     local weight, there = weigh(token or '') or 0, channel .. process
-    local score = redis.call('ZSCORE', permits, token or '')
-    local sound = weight > 0 and #lease <= 13 and (token == owner or not unreachable[process])
+    local mine, sound = token == owner, weight > 0 and #lease <= 13
+    if sound and not mine and not unreachable[process] and not subscribed(there) then
+      unreachable[process], tried = true, tried + 1
+    end
+    sound = sound and (mine or not unreachable[process])
+    local score = sound and redis.call('ZSCORE', permits, token)
     if sound and (weight > limit or score and tonumber(score) <= 0) then
       notify(there, 'f ' .. token) -- the waiter learns the other limit, or that the permit was released
+      tried = tried + 1
     elseif sound and (used + weight > limit and not score or granted == 64) then
-      if token == owner or subscribed(there) and notify(there, 'n ' .. token .. ' ' .. (due(weight))) then
+      if mine or notify(there, 'n ' .. token .. ' ' .. (due(weight))) then
         notify_beyond(granted, process, (due(weight)))
         break
       end
     elseif sound then
-      hold(token, score and 0 or weight, token == owner and ttl or tonumber(lease), note, token ~= owner)
-      if token == owner then
-        mark, granted = fence, granted + 1
-      elseif subscribed(there) and notify(there, 'g ' .. token .. ' ' .. number(fence) .. ' '
-        .. number(micros) .. ' ' .. lease .. ' ' .. permits) then
-        granted = granted + 1
+      hold(token, score and 0 or weight, mine and ttl or tonumber(lease), note, not mine)
+      local message = 'g ' .. token .. ' ' .. number(fence) .. ' ' .. now_us .. ' ' .. lease .. ' ' .. permits
+      if mine or notify(there, message) then
+        mark, granted = mine and fence or mark, granted + 1
       else
-        unreachable[process] = true
-        used = used - weight
+        unreachable[process], used = true, used - weight
         redis.call('ZADD', permits, number(1e15 + used), 'used', 0, token)
         redis.call('ZREM', permits, token, token .. '\n' .. note)
       end
