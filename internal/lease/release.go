@@ -118,8 +118,8 @@ func (l *Lease) Run(ctx context.Context, f func(context.Context) error) (err err
 		switch {
 		case errors.Is(lost, l.keeper.causes.Released):
 			lost = nil // f did so
-		case lost != nil:
-			released = nil // it would repeat the loss
+		case lost != nil && l.lost(released):
+			released = nil // it repeats the loss
 		}
 		err = errors.Join(err, lost, released)
 	}()

@@ -120,6 +120,20 @@ func TestRunReleasesWhateverHappens(t *testing.T) {
 	require.NoError(t, l.Run(t.Context(), func(ctx context.Context) error { return l.Release(ctx) }))
 }
 
+// A release that fails after a loss is in the error beside it: the server may have the lease still, as after MaxHold.
+func TestRunReportsAReleaseThatFailsAfterALoss(t *testing.T) {
+	t.Parallel()
+	l, f, _ := held(t, Terms{Name: "x", TTL: time.Minute, MaxHold: time.Millisecond})
+	f.answer(nil, lua.ErrOutcomeUnknown)
+	err := l.Run(t.Context(), func(ctx context.Context) error {
+		<-ctx.Done()
+		return nil
+	})
+	require.ErrorIs(t, err, errMaxHold)
+	require.ErrorIs(t, err, lua.ErrOutcomeUnknown)
+	require.ErrorContains(t, err, "call Release again")
+}
+
 // slow is a holder whose releases answer when the test says so.
 type slow struct {
 	fake
