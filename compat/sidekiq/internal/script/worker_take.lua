@@ -74,9 +74,6 @@ else
   for i = 5, #KEYS do
     local queue = KEYS[i]
     local room = first + want - id
-    if room == 0 then
-      break
-    end
     if not cut[queue] then
       -- The size of a payload is not known before it is read: so the first are few, and each further read is of
       -- three times as many as are there.

@@ -15,7 +15,7 @@ import (
 var workerTakeSource string
 
 // WorkerTakeSHA is the SHA-1 of worker_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerTakeSHA = "e56a1c77b2f4cf14b473b37d6e9a10c9a9e16047"
+const WorkerTakeSHA = "9e1fb3175982d24506680645f5d8e24cefab6b22"
 
 // WorkerTakeScript is worker_take.lua.
 var WorkerTakeScript = lua.Script{
