@@ -11,7 +11,7 @@ import (
 )
 
 // SemReleaseSHA is the SHA-1 of sem_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemReleaseSHA = "d67e8d6cc87ccc67d1f159c25d8bd759ae69ba4d"
+const SemReleaseSHA = "1acb750fec937ab6ee64b258b316503f3e5005bf"
 
 // SemReleaseScript is scripts/sem_release.lua.
 var SemReleaseScript = lua.Script{

@@ -57,3 +57,25 @@ func TestAStoppedWaiterOfASemaphoreCostsItsClaim(t *testing.T) {
 	require.NoError(t, got.Err)
 	require.NoError(t, got.Lease.Release(ctx))
 }
+
+// A permit that was taken away leaves its note until its lease would have ended. It is not that of a holder.
+func TestAHeldErrorDoesNotNameAHolderWhosePermitWasRevoked(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, c := lab.NewLocker(t, nil)
+	permit := func(note string, ttl time.Duration) *lock.Lease {
+		lease, err := l.With(lock.Options{TTL: ttl, Note: note}).Semaphore(name, 3).Try(ctx, 1)
+		require.NoError(t, err)
+		return lease
+	}
+	gone := permit("gone", time.Minute)
+	permit("stays", time.Hour)
+	permit("ends later", 2*time.Hour)
+	revoked, err := lab.Locker(t, c, nil).Semaphore(name, 3).Revoke(ctx, gone.Token())
+	require.NoError(t, err)
+	require.True(t, revoked)
+	_, err = l.Semaphore(name, 3).Try(ctx, 3)
+	var held *lock.HeldError
+	require.ErrorAs(t, err, &held)
+	require.Equal(t, "stays", held.Holder, "the first of those that hold a permit")
+}

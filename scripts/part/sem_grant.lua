@@ -1,12 +1,13 @@
 -- due returns after how many whole ms enough leases are over for the weight to fit, read from at
--- most 64 members, and the note of the first holder.
+-- most 64 members, and the note of the first holder. A permit that is taken away leaves its note without it.
 local function due(weight)
   local rest, last, note = used + weight - limit, now, ''
   local ends = redis.call('ZRANGE', permits, now, 1e14, 'BYSCORE', 'LIMIT', 0, 64, 'WITHSCORES')
   for i = 1, #ends, 2 do
     local part = weigh(ends[i])
     if not part then
-      note = note ~= '' and note or string.match(ends[i], '\n(.*)$') or ''
+      local token, text = string.match(ends[i], '^([^\n]*)\n(.*)$')
+      note = note == '' and token and token == ends[i - 2] and text or note
     elseif rest <= 0 then
       break
     else
