@@ -174,9 +174,9 @@ func (q *Quorum) majority() int { return len(q.clients)/2 + 1 }
 
 // Try acquires the lock if it is free on a majority of the servers: two round trips, to all servers concurrently,
 // which end when a majority has decided. Else it returns a *lock.HeldError where a majority has answered, or an
-// ErrNoQuorum joined with the errors of the servers, and releases in the background what servers granted. Two concurrent
-// calls may both fail. Where the key holds something else on so many servers that no majority is left, the error is not
-// ErrNoQuorum but a lock.ErrNotALock or a lua.ErrWrongType, as those of Extend and Release are then.
+// ErrNoQuorum joined with the errors of the servers, and releases in the background what servers granted. Two
+// concurrent calls may both fail. Where the key holds something else on so many servers that no majority is left, the
+// error is not ErrNoQuorum but a lock.ErrNotALock or a lua.ErrWrongType, as those of Extend and Release are then.
 // Keys: lock:{name} on each server. Cost: O(1).
 func (q *Quorum) Try(ctx context.Context, name string) (*Lease, error) {
 	l, err := q.newLease(name)

@@ -92,8 +92,8 @@ func (l *Lease) vote(ctx context.Context) votes {
 	return v
 }
 
-// decided reports whether a majority has granted the lock, or none can: because a majority knows of the lock and so many
-// do not grant it, or because so many have failed. Which of the two it is does not depend on who answers first.
+// decided reports whether a majority has granted the lock, or none can: because a majority has answered and so many do
+// not grant it, or because so many have failed. Which of the two it is does not depend on who answers first.
 func (v *votes) decided(q *Quorum) bool {
 	most := len(q.clients) - q.majority() // may fail or refuse
 	if v.granted+v.held >= q.majority() {

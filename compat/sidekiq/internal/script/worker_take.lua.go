@@ -15,7 +15,7 @@ import (
 var workerTakeSource string
 
 // WorkerTakeSHA is the SHA-1 of worker_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerTakeSHA = "9e1fb3175982d24506680645f5d8e24cefab6b22"
+const WorkerTakeSHA = "a4902788c9d70960f742e541981c05bdf60524a0"
 
 // WorkerTakeScript is worker_take.lua.
 var WorkerTakeScript = lua.Script{
