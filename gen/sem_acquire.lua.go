@@ -12,7 +12,7 @@ import (
 )
 
 // SemAcquireSHA is the SHA-1 of sem_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemAcquireSHA = "43765b70734ad601611e4659e325aa67ba755021"
+const SemAcquireSHA = "5b181f2da314c3c09c056975b7ff185ea76287cc"
 
 // SemAcquireScript is scripts/sem_acquire.lua.
 var SemAcquireScript = lua.Script{

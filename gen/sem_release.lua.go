@@ -11,7 +11,7 @@ import (
 )
 
 // SemReleaseSHA is the SHA-1 of sem_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemReleaseSHA = "1acb750fec937ab6ee64b258b316503f3e5005bf"
+const SemReleaseSHA = "ad328e0f9e5ee34d30c1813074b18409b5ecafa3"
 
 // SemReleaseScript is scripts/sem_release.lua.
 var SemReleaseScript = lua.Script{
@@ -98,6 +98,9 @@ func (v SemReleaseResult) String() string {
 //
 // It notifies the new holders in the same step; see sem_acquire.lua for the members of the keys. An
 // owner can release an expired lease while no other owner has acquired its permit.
+//
+// Long because a release also leaves the queue, and says what became of a permit that it does not
+// find.
 //
 //   - Contract, dup-only: an error half-way leaves the permit with its owner or released; a waiter
 //     granted one meanwhile learns of it after that lease.

@@ -10,7 +10,7 @@ import (
 )
 
 // SemResizeSHA is the SHA-1 of sem_resize.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemResizeSHA = "709508e233361b02a7e5a37054b0ae34ad25b8a2"
+const SemResizeSHA = "ccfa8ceb5e75f18a945ed92c34968d44fd62fde0"
 
 // SemResizeScript is scripts/sem_resize.lua.
 var SemResizeScript = lua.Script{

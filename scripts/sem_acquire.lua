@@ -216,7 +216,7 @@ local function notify_beyond(granted, process, length)
   end
 end
 -->
---< part/sem_grant.lua
+--< part/sem_due.lua
 -- due returns after how many whole ms enough leases are over for the weight to fit, read from at
 -- most 64 members, and the note of the first holder. A permit that is taken away leaves its note without it.
 local function due(weight)
@@ -235,7 +235,8 @@ local function due(weight)
   end
   return math.max(math.floor(last) - now + 1, 1), note
 end
-
+-->
+--< part/sem_grant.lua
 -- grant gives permits to the waiters at the head of the queue that fit and are alive, and notifies the first that
 -- does not fit when to check. The owner gets its whole ttl, unnotified. It returns the fence of that, if any.
 local function grant()
@@ -248,8 +249,8 @@ local function grant()
     end
     local token, lease, note = string.match(head, '^(%S+) (%d+)\n(.*)$')
     local process = string.match(token or '', '^[^.]*')
-    local weight, there = weigh(token or '') or 0, channel .. process
-    local mine, sound = token == owner, weight > 0 and #lease <= 13
+    local mine, weight, there = token == owner, weigh(token or '') or 0, channel .. process
+    local sound = weight > 0 and #lease <= 13
     if sound and not mine and not unreachable[process] and not subscribed(there) then
       unreachable[process], tried = true, tried + 1
     end

@@ -3,6 +3,8 @@
 --- It notifies the new holders in the same step; see sem_acquire.lua for the members of the keys. An owner can release
 --- an expired lease while no other owner has acquired its permit.
 ---
+--- Long because a release also leaves the queue, and says what became of a permit that it does not find.
+---
 ---@contract dup-only  an error half-way leaves the permit with its owner or released; a waiter
 ---          granted one meanwhile learns of it after that lease
 ---@retry    safe  an owner that has released gets released again for 10 s
@@ -168,7 +170,7 @@ if known then
       end
     end
     -->
-    --< part/sem_grant.lua
+    --< part/sem_due.lua
     -- due returns after how many whole ms enough leases are over for the weight to fit, read from at
     -- most 64 members, and the note of the first holder. A permit that is taken away leaves its note without it.
     local function due(weight)
@@ -187,7 +189,8 @@ if known then
       end
       return math.max(math.floor(last) - now + 1, 1), note
     end
-
+    -->
+    --< part/sem_grant.lua
     -- grant gives permits to the waiters at the head of the queue that fit and are alive, and notifies the first that
     -- does not fit when to check. The owner gets its whole ttl, unnotified. It returns the fence of that, if any.
     local function grant()
@@ -200,8 +203,8 @@ if known then
         end
         local token, lease, note = string.match(head, '^(%S+) (%d+)\n(.*)$')
         local process = string.match(token or '', '^[^.]*')
-        local weight, there = weigh(token or '') or 0, channel .. process
-        local mine, sound = token == owner, weight > 0 and #lease <= 13
+        local mine, weight, there = token == owner, weigh(token or '') or 0, channel .. process
+        local sound = weight > 0 and #lease <= 13
         if sound and not mine and not unreachable[process] and not subscribed(there) then
           unreachable[process], tried = true, tried + 1
         end

@@ -1,22 +1,3 @@
--- due returns after how many whole ms enough leases are over for the weight to fit, read from at
--- most 64 members, and the note of the first holder. A permit that is taken away leaves its note without it.
-local function due(weight)
-  local rest, last, note = used + weight - limit, now, ''
-  local ends = redis.call('ZRANGE', permits, now, 1e14, 'BYSCORE', 'LIMIT', 0, 64, 'WITHSCORES')
-  for i = 1, #ends, 2 do
-    local part = weigh(ends[i])
-    if not part then
-      local token, text = string.match(ends[i], '^([^\n]*)\n(.*)$')
-      note = note == '' and token and token == ends[i - 2] and text or note
-    elseif rest <= 0 then
-      break
-    else
-      rest, last = rest - part, ends[i + 1]
-    end
-  end
-  return math.max(math.floor(last) - now + 1, 1), note
-end
-
 -- grant gives permits to the waiters at the head of the queue that fit and are alive, and notifies the first that
 -- does not fit when to check. The owner gets its whole ttl, unnotified. It returns the fence of that, if any.
 local function grant()
@@ -29,8 +10,8 @@ local function grant()
     end
     local token, lease, note = string.match(head, '^(%S+) (%d+)\n(.*)$')
     local process = string.match(token or '', '^[^.]*')
-    local weight, there = weigh(token or '') or 0, channel .. process
-    local mine, sound = token == owner, weight > 0 and #lease <= 13
+    local mine, weight, there = token == owner, weigh(token or '') or 0, channel .. process
+    local sound = weight > 0 and #lease <= 13
     if sound and not mine and not unreachable[process] and not subscribed(there) then
       unreachable[process], tried = true, tried + 1
     end
