@@ -7,16 +7,18 @@ import (
 	"iter"
 	"strings"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/lua"
 )
 
-// List yields the locks that are held or waited for, in no order, and ends with the first error. It scans the keys of
-// the server, or of every master of a cluster, 500 at a time, and reads the locks of each 500 in one round trip:
-// cheap for the server, slow on one that holds much else. It changes nothing. A lock may come twice, as a key does in a
-// SCAN; one that changes hands meanwhile may not come at all. A key that holds something else is passed over.
+// List yields the locks that are held or waited for, in no order, and ends with ctx or the first error. It scans the
+// keys of the server, or of every master of a cluster, 500 at a time, and reads the locks of each 500 in one round
+// trip: cheap for the server, slow on one that holds much else. It changes nothing. A lock may come twice, as a key
+// does in a SCAN; one that changes hands meanwhile may not come at all. A key that holds something else is passed over.
 // Keys: lock:*, lockq:*. Cost: O(n) of the keys of the server.
 func (l *Locker) List(ctx context.Context) iter.Seq2[Info, error] {
 	return list(ctx, l, listing[gen.LockInfoResult, Info]{
@@ -93,7 +95,7 @@ func (of listing[R, T]) scan(ctx context.Context, l *Locker, node nodes.Node, yi
 	}
 	var cursor uint64
 	for {
-		found, next, err := node.ScanType(ctx, cursor, nodes.Glob(start)+"*", 500, of.redisType).Result()
+		found, next, err := of.next(ctx, node, cursor, nodes.Glob(start)+"*")
 		if err != nil {
 			return err
 		}
@@ -109,6 +111,20 @@ func (of listing[R, T]) scan(ctx context.Context, l *Locker, node nodes.Node, yi
 		if cursor = next; cursor == 0 {
 			return nil
 		}
+	}
+}
+
+// next is one SCAN. It ends with ctx, also where the client waits longer for a reply.
+func (of listing[R, T]) next(
+	ctx context.Context, node nodes.Node, cursor uint64, pattern string,
+) (found []string, next uint64, err error) {
+	reply := make(chan *redis.ScanCmd, 1)
+	go func() { reply <- node.ScanType(ctx, cursor, pattern, 500, of.redisType) }()
+	select {
+	case r := <-reply:
+		return r.Result()
+	case <-ctx.Done():
+		return nil, 0, context.Cause(ctx)
 	}
 }
 

@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"slices"
@@ -136,4 +137,25 @@ func TestAListPassesOverAQueueOfAnotherProgram(t *testing.T) {
 	}
 	require.Len(t, named(t, l.List(ctx), func(i lock.Info) string { return i.Name }), 1)
 	require.Len(t, named(t, l.ListSemaphores(ctx), func(i lock.SemaphoreInfo) string { return i.Name }), 1)
+}
+
+// A list ends with its context, also on a server that hangs for as long as the client waits for a reply.
+func TestAListEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	l := lab.Locker(t, server.Client(func(o *redis.Options) { o.ReadTimeout = time.Minute }), nil)
+	lease, err := l.Try(t.Context(), "x")
+	require.NoError(t, err)
+	require.NoError(t, lease.Err())
+	server.Pause()
+	defer server.Resume()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		for _, err := range l.List(ctx) {
+			ended <- err
+		}
+	}()
+	require.ErrorIs(t, lab.Soon(t, 10*time.Second, "the end of the list", ended), context.DeadlineExceeded)
 }
