@@ -111,10 +111,11 @@ func (h *hub) heldBy(w *waiter, result gen.LockAcquireResult) *HeldError {
 	return held
 }
 
-// fresh is how the first attempt of the waiter joins the queue: it asks for the remaining time of the lease unless
-// another waiter of this process makes the next attempt in time, and for the clock unless that is known.
+// fresh is how the first attempt of the waiter joins the queue: it asks for the holder and the remaining time of the
+// lease unless another waiter of this process knows them and makes the next attempt in time, and for the clock unless
+// that is known.
 func (h *hub) fresh(w *waiter) gen.LockAcquireFresh {
-	if h.subscriptions.Tagged() || !w.group.clock.known() || !h.waiters.armed(w) {
+	if h.subscriptions.Tagged() || !w.group.clock.known() || !h.waiters.informed(w) {
 		return gen.LockAcquireFreshAsks
 	}
 	return gen.LockAcquireFreshKnows

@@ -201,6 +201,32 @@ func TestEveryWaiterOfAProcessKnowsTheHolder(t *testing.T) {
 	require.EqualError(t, &lock.HeldError{Name: "x"}, `luatomic: lock is held: "x"`)
 }
 
+// The message that the lock has another holder does not name it: the next waiter of the process asks.
+func TestAWaiterAfterAHandOverKnowsTheHolder(t *testing.T) {
+	t.Parallel()
+	l, name, c := lab.NewLocker(t, &lock.Options{TTL: time.Minute, Note: "first"})
+	second := lab.Locker(t, c, &lock.Options{TTL: time.Minute, Note: "second"})
+	third := lab.Locker(t, c, &lock.Options{TTL: time.Minute})
+	first := lab.Must(l.Try(t.Context(), name))
+	granted := lab.AcquireLater(t.Context(), second, name)
+	lab.WaitFor(t, l, name, 1)
+	last := lab.AcquireLater(t.Context(), third, name)
+	lab.WaitFor(t, l, name, 2)
+	require.NoError(t, first.Release(t.Context()))
+	lease := lab.Soon(t, 20*time.Second, "the hand-over", granted).Lease
+	within := time.Now().Add(5 * time.Second) // after 10 s the process asks for the clock
+	luatomictest.Eventually(t, 20*time.Second, "an error that names the holder", func() bool {
+		require.True(t, time.Now().Before(within), "it does not ask")
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := third.Acquire(ctx, name)
+		held := (*lock.HeldError)(nil)
+		return errors.As(err, &held) && held.Holder == "second"
+	})
+	require.NoError(t, lease.Release(t.Context()))
+	require.NoError(t, lab.Soon(t, 20*time.Second, "the last hand-over", last).Lease.Release(t.Context()))
+}
+
 // Where the user may not subscribe, a waiter polls.
 func TestAcquirePollsWhereItMayNotSubscribe(t *testing.T) {
 	t.Parallel()

@@ -35,6 +35,7 @@ type group struct {
 	checking int       // how many members do so
 	holder   string    // the note of the holder, as far as a reply or a message said
 	until    time.Time // the end of its lease, likewise
+	unnamed  bool      // a message said that there is another holder, and not which
 }
 
 // waiter is one Acquire that waits in the queue.
@@ -145,7 +146,7 @@ func (ws *waiters) recheckAfter(w *waiter, d time.Duration, holder string) {
 
 // heldFor notes who holds the lock for how long from now, and sets the timer to that. The caller holds the lock.
 func (ws *waiters) heldFor(g *group, d time.Duration, holder string) {
-	g.holder, g.until = holder, time.Now().Add(d)
+	g.holder, g.until, g.unnamed = holder, time.Now().Add(d), false
 	ws.arm(g, d)
 }
 
@@ -156,11 +157,11 @@ func (ws *waiters) holder(w *waiter) (note string, remaining time.Duration) {
 	return w.group.holder, max(time.Until(w.group.until), 0)
 }
 
-// armed reports whether an attempt of the group of w is under way or timed.
-func (ws *waiters) armed(w *waiter) bool {
+// informed reports whether an attempt of the group of w is timed, and the holder known.
+func (ws *waiters) informed(w *waiter) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	return w.group.armed
+	return w.group.armed && !w.group.unnamed
 }
 
 // recheckSoon has w make an attempt where its group has no timer: the reply did not say how long the lease lasts.
@@ -307,6 +308,7 @@ func (ws *waiters) received(messageType, token, args string) bool {
 	case "n":
 		if ms, err := strconv.ParseInt(args, 10, 64); err == nil {
 			ws.armByMessage(w.group, time.Duration(ms)*time.Millisecond, "")
+			w.group.unnamed = true
 		}
 	}
 	return true
