@@ -111,7 +111,8 @@ func (e nameError) ErrorClass() string { return "NameError" }
 //
 // A job that is taken is stored in a hash of this process until it is done, in retry, in dead, or back in its queue.
 // Each step is one script that adds before it removes. When the lease of a process expires, any other process puts
-// its jobs back. So a job is performed at least once, also when the process is killed. Sidekiq's own workers keep
+// its jobs back. After an outage of the server none does so for the time of a Lease: the leases of living processes
+// have ended too. So a job is performed at least once, also when the process is killed. Sidekiq's own workers keep
 // their jobs in memory alone. A job may be what kills its processes: from the second one on it waits in the retry set,
 // longer each time by Sidekiq's formula, whatever its retry is, and after MaxDeaths it is in the dead set, whatever
 // its dead is.

@@ -52,6 +52,9 @@ func (w *worker) heartbeat(ctx context.Context, stop <-chan struct{}) error {
 		return err
 	}
 	w.takenBack(r.Gone)
+	if w.afterOutage(time.Now()) {
+		r.Lapsed = nil
+	}
 	faults := w.rescue(ctx, r.Lapsed, stop)
 	if closed(stop) {
 		return errors.Join(faults...)
@@ -61,6 +64,17 @@ func (w *worker) heartbeat(ctx context.Context, stop <-chan struct{}) error {
 		faults = append(faults, w.show(ctx))
 	}
 	return errors.Join(faults...)
+}
+
+// afterOutage notes that a heartbeat was answered, and reports whether it or one of the last came so late that the
+// leases of living processes may have ended too: no process renews its lease while the server is out of reach. For the
+// time of a lease they have the chance to do so.
+func (w *worker) afterOutage(now time.Time) bool {
+	if now.Sub(w.beaten) > w.o.Lease-w.beat() {
+		w.trusts = now.Add(w.o.Lease)
+	}
+	w.beaten = now
+	return now.Before(w.trusts)
 }
 
 // rescue puts the jobs of dead processes back until the next heartbeat is due: the process's own lease must not end

@@ -35,6 +35,8 @@ type worker struct {
 	mu      sync.Mutex
 	running map[int64]*inFlight // shared, under mu
 	rescued atomic.Int64        // shared
+	beaten  time.Time           // of the heartbeats: when the last one was answered
+	trusts  time.Time           // of the heartbeats: until then no process is taken for dead
 	passed  int64               // of the heartbeats: dead processes to pass over, as they had their turn
 	quiet   atomic.Bool         // shared: nothing more is taken
 	metrics metrics             // shared
@@ -59,6 +61,7 @@ func newWorker(d *Dialect, opts *WorkOptions, h Handler) (*worker, error) {
 		return nil, errors.New("sidekiq: no handler is given, and each job would fail; pass a Handler")
 	}
 	w := &worker{d: d, o: opts.withDefaults(), h: h, process: identity(), next: 1, began: time.Now()}
+	w.beaten = w.began
 	var err error
 	if w.weighted, err = checkQueues(w.o.Queues); err != nil {
 		return nil, err

@@ -1,0 +1,60 @@
+package sidekiq_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/luatomictest"
+)
+
+// While the server is out of reach, the leases of all processes end. None has died: no process takes another's jobs
+// when the server is there again, and none of them counts a death.
+func TestAnOutageIsNoDeath(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	lossy, proxy := s.lossy()
+	const workers = 3
+	release, started := make(chan bool), make(chan bool, workers)
+	lease := 3 * time.Second
+	var ends []func() sidekiq.Worked
+	for i := range workers {
+		s.enqueue("default", payload("default", fmt.Sprint(i), ""))
+		opts := &sidekiq.WorkOptions{Lease: lease, Concurrency: 2, OnError: func(error, *sidekiq.Delivery) {}}
+		ends = append(ends, s.work(s.dialect(lossy, sidekiq.V7), opts,
+			func(ctx context.Context, _ *sidekiq.Delivery) error {
+				started <- true
+				select {
+				case <-release:
+				case <-ctx.Done():
+				}
+				return context.Cause(ctx)
+			}))
+		<-started
+	}
+	processes := s.key("luatomic:sidekiq:processes")
+	alive := func() int64 {
+		now := fmt.Sprint(s.client.Time(t.Context()).Val().UnixMilli())
+		return s.client.ZCount(t.Context(), processes, now, "+inf").Val()
+	}
+	s.eventually("all have a lease", func() bool { return alive() == workers })
+	proxy.Redirect(t, "redis://127.0.0.1:1") // where nobody listens
+	s.eventually("no lease is left", func() bool { return alive() == 0 })
+	proxy.Redirect(t, luatomictest.URL(t))
+	s.eventually("all have a lease again", func() bool { return alive() == workers })
+	close(release)
+	s.eventually("all jobs are done", func() bool { return s.count("stat:processed") == workers })
+	var all sidekiq.Worked
+	for _, end := range ends {
+		worked := end()
+		all.Done += worked.Done
+		all.Lost += worked.Lost
+		all.Rescued += worked.Rescued
+	}
+	require.Equal(t, sidekiq.Worked{Done: workers}, all)
+	require.Zero(t, s.client.Exists(t.Context(), s.key("luatomic:sidekiq:rescued")).Val())
+}
