@@ -191,6 +191,7 @@ func (w *worker) byQueue(entries map[string]string) (groups []group, stray int) 
 	for _, g := range groups {
 		slices.SortFunc(g.jobs, func(a, b kept) int { return cmp.Compare(b.id, a.id) })
 	}
+	tellApart(groups)
 	return groups, stray
 }
 
@@ -204,9 +205,9 @@ func (d *Dialect) readEntry(field, entry string) (k kept, queue string, ok bool)
 	}
 	queue, ours := strings.CutPrefix(rest[:n], d.queueKey(""))
 	payload := []byte(rest[n:])
-	k.id, k.rescue = id, rescueName("", payload)
+	k.id, k.rescue = id, digest(payload)
 	if job, err := d.readJob(queue, payload); err == nil {
-		k.job, k.rescue = job, rescueName(job.JID, payload)
+		k.job, k.rescue = job, d.rescueName(job)
 	}
 	return k, queue, ours
 }

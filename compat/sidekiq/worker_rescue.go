@@ -1,7 +1,6 @@
 package sidekiq
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -50,13 +49,35 @@ type kept struct {
 
 func (d *Dialect) rescuedKey() string { return d.key("luatomic:sidekiq:rescued") }
 
-// rescueName is the id of a job, or a digest if that is missing or long.
-func rescueName(jid string, payload []byte) string {
-	if jid != "" && len(jid) <= 64 {
-		return jid
+// rescueName is the id of a job, or a digest if that is long. Without an id it is the digest of what neither a failure
+// nor a move changes.
+func (d *Dialect) rescueName(j *Delivery) string {
+	if j.JID != "" && len(j.JID) <= 64 {
+		return j.JID
 	}
-	sum := sha256.Sum256([]byte(cmp.Or(jid, string(payload))))
+	if j.JID != "" {
+		return digest([]byte(j.JID))
+	}
+	args := canonicalPayload(j.Args, d.version)
+	return digest(fmt.Appendf(nil, "%q %d %s", j.Class, j.CreatedAt.UnixMicro(), args))
+}
+
+func digest(text []byte) string {
+	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
+}
+
+// tellApart numbers jobs of one process that have the same name: each process counts once for each of them.
+func tellApart(groups []group) {
+	known := make(map[string]int)
+	for _, g := range groups {
+		for i := range g.jobs {
+			name := g.jobs[i].rescue
+			if known[name]++; known[name] > 1 {
+				g.jobs[i].rescue = fmt.Sprintf("%s %d", name, known[name])
+			}
+		}
+	}
 }
 
 // countDeaths notes how many processes died with each job.

@@ -7,6 +7,7 @@ import (
 	"math"
 	"reflect"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -137,6 +138,43 @@ func TestTheJobsBesideOneThatKillsArePutBack(t *testing.T) {
 	require.Equal(t, []string{payload("default", "new", ""), "no job"}, s.list("default")[3:])
 	require.Len(t, s.members("retry"), 2)
 	require.Equal(t, sidekiq.Worked{Rescued: 7}, end())
+}
+
+// A job without a jid is the same job when a failure has written its fields, and a move its time.
+func TestAJobWithoutAJIDThatKillsIsSetAside(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	end := s.rescues(sidekiq.WorkOptions{MaxDeaths: 4})
+	text := `{"class":"HardJob","args":[1, "\u00e9"],"queue":"default","created_at":1795230010.5}`
+	s.dies("p1", text)
+	s.forgotten("p1")
+	require.Len(t, s.list("default"), 1)
+	for _, process := range []string{"p2", "p3"} {
+		s.dies(process, text)
+		s.forgotten(process)
+		text, _ = s.popped("retry")
+		text = strings.TrimSuffix(text, "}") + `,"enqueued_at":` + strings.Replace(process, "p", "179523001", 1) + ".5" + "}"
+	}
+	s.dies("p4", text)
+	s.forgotten("p4")
+	text, _ = s.popped("dead")
+	require.Contains(t, text, "WorkerDied")
+	require.Equal(t, sidekiq.Worked{Rescued: 4}, end())
+}
+
+// Jobs that look the same, as they have no jid, die with as many processes as there were, not jobs.
+func TestJobsThatLookTheSameCountOneDeath(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	end := s.rescues(sidekiq.WorkOptions{MaxDeaths: 3})
+	same := `{"class":"HardJob","args":[],"queue":"default"}`
+	s.dies("p1", same, same, same, same)
+	s.forgotten("p1")
+	s.dies("p2", same)
+	s.forgotten("p2")
+	s.popped("retry")
+	require.Empty(t, s.members("dead"))
+	require.Equal(t, sidekiq.Worked{Rescued: 5}, end())
 }
 
 // A set that cannot be written to keeps the other jobs of a dead process from nothing.
