@@ -76,7 +76,7 @@ type poll struct {
 // step moves some items and reports whether there may be more.
 func (p *poll) step(ctx context.Context) (more bool, err error) {
 	due, err := script.Due(ctx, p.redis, script.DueParams{
-		Delayed: p.delayed(), Skip: p.skip, Max: stepItems, Bytes: stepBytes,
+		Delayed: p.delayed(), Skip: p.skip, Max: int64(min(stepItems, MaxBatch-p.done)), Bytes: stepBytes,
 	})
 	if err != nil {
 		return false, err

@@ -94,6 +94,22 @@ func TestPollQueueMovesABatch(t *testing.T) {
 		r.LRange(ctx, prefix+"queue:q5", 0, -1).Val())
 }
 
+// A poll moves no more than MaxBatch items where their bytes make its steps shorter than 500.
+func TestPollQueueMovesABatchOfLongerItems(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, r, prefix := own(t)
+	var zs []redis.Z
+	for i := range redisinaction.MaxBatch + 300 {
+		body := fmt.Sprintf(`["%d", "q", "n", ["%s"]]`, i, strings.Repeat("x", 1300))
+		zs = append(zs, redis.Z{Score: float64(i), Member: body})
+	}
+	require.NoError(t, r.ZAdd(ctx, prefix+"delayed:", zs...).Err())
+	out, err := c.PollQueue(ctx)
+	require.NoError(t, err)
+	require.Equal(t, redisinaction.MaxBatch, out.Moved)
+}
+
 // Large items move in steps of their own; one item may be larger than a batch.
 func TestPollQueueMovesLargeItems(t *testing.T) {
 	t.Parallel()
