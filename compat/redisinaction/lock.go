@@ -213,7 +213,8 @@ func (c *Client) release(ctx context.Context, name, identifier string) (bool, er
 }
 
 // ExtendLock sets a new time to live of a lock that the identifier holds, from now on by the server's clock; at least
-// 1 ms. ErrNotHeld reports that the identifier does not hold it.
+// 1 ms. A time to live that is longer stays: a copy of an earlier call that arrives late shortens none. ErrNotHeld
+// reports that the identifier does not hold it.
 //
 // Keys: lock:<name>. Cost: O(1).
 func (c *Client) ExtendLock(ctx context.Context, name, identifier string, ttl time.Duration) error {

@@ -71,6 +71,19 @@ func TestLockWithATimeToLive(t *testing.T) {
 	require.Equal(t, second, r.Get(ctx, prefix+"lock:l").Val())
 }
 
+// A copy of an extension that arrives after a later one for more time would end the lock under its holder.
+func TestALateCopyOfAnExtensionShortensNoLock(t *testing.T) {
+	t.Parallel()
+	ctx := bounded(t)
+	c, r, prefix := own(t)
+	id, err := c.AcquireLock(ctx, "l", &redisinaction.LockOptions{TTL: time.Minute})
+	require.NoError(t, err)
+	require.NoError(t, c.ExtendLock(ctx, "l", id, time.Hour))
+	require.Greater(t, r.PTTL(ctx, prefix+"lock:l").Val(), 59*time.Minute)
+	require.NoError(t, c.ExtendLock(ctx, "l", id, time.Second), "what the copy does")
+	require.Greater(t, r.PTTL(ctx, prefix+"lock:l").Val(), 59*time.Minute)
+}
+
 func TestALeftoverLockIsHealedOnRequestAlone(t *testing.T) {
 	t.Parallel()
 	ctx := bounded(t)

@@ -1,7 +1,8 @@
---- ExtendLock gives a lock a new time to live, if the identifier holds it.
+--- ExtendLock gives a lock a time to live from now on, or lets it keep a longer one, if the identifier
+--- holds it: a late copy of an earlier call does not end the lock under its holder.
 ---
 ---@contract all-or-nothing  one write
----@retry    safe  the same time is set again
+---@retry    safe  the same time is set again, and none is made shorter
 ---@key      lock        string  the identifier of its holder
 ---@arg      identifier  string
 ---@arg      ttl         ms  min=1  from now
@@ -17,4 +18,9 @@ end
 if redis.call('GET', lock) ~= identifier then
   return 0
 end
-return redis.call('PEXPIRE', lock, ttl)
+if redis.call('PTTL', lock) == -1 then
+  redis.call('PEXPIRE', lock, ttl)
+else
+  redis.call('PEXPIRE', lock, ttl, 'GT')
+end
+return 1

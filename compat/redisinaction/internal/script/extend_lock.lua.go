@@ -15,7 +15,7 @@ import (
 var extendLockSource string
 
 // ExtendLockSHA is the SHA-1 of extend_lock.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const ExtendLockSHA = "927e16f58b53a15cff894f7447b5af7527f8b2ef"
+const ExtendLockSHA = "fb49780c94c8db2d88217b49415b7411a7aac317"
 
 // ExtendLockScript is extend_lock.lua.
 var ExtendLockScript = lua.Script{
@@ -35,10 +35,12 @@ type ExtendLockParams struct {
 	TTL        time.Duration // ARGV[2], at least 1 ms: from now
 }
 
-// ExtendLock gives a lock a new time to live, if the identifier holds it.
+// ExtendLock gives a lock a time to live from now on, or lets it keep a longer one, if the
+// identifier holds it: a late copy of an earlier call does not end the lock under its holder.
 //
 //   - Contract, all-or-nothing: one write.
-//   - Retry: safe; sent again after a lost reply; the same time is set again.
+//   - Retry: safe; sent again after a lost reply; the same time is set again, and none is made
+//     shorter.
 //   - KEYS[1]: lock, string: the identifier of its holder.
 //   - Cost: O(1).
 func ExtendLock(ctx context.Context, c lua.Client, p ExtendLockParams) (bool, error) {
