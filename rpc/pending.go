@@ -334,7 +334,7 @@ func (p *pending) abandon(err, refused error) []*waiter {
 		delete(p.calls, id)
 		for w := first; w != nil; w = w.next {
 			w.setLocked(outcome{err: err})
-			w.gone.Store(true) // its request is not sent again
+			w.gone.Store(true)   // its request is not sent again
 			if w.stream != nil { // it may have its reply and wait for parts
 				w.stream.end(err)
 				offer(w.stream.changed)
