@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -98,7 +99,7 @@ func TestDeadWaitersCostNoLookAtTheHolders(t *testing.T) {
 }
 
 // A process that died with many waiters delays none of the others, and no call takes the server for long: it passes
-// over 1000 dead processes and 2000 entries at most, and tells 1000 waiters at most that they ask for too much.
+// over 1000 dead processes and 2000 entries at most, and notifies 1000 waiters at most that they ask for too much.
 func TestManyDeadWaitersOfASemaphoreArePassedOverInOneCall(t *testing.T) {
 	t.Parallel()
 	entries := func(n int, token string) (all []string) {
@@ -119,7 +120,7 @@ func TestManyDeadWaitersOfASemaphoreArePassedOverInOneCall(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			eachGrant(t, func(t *testing.T, call func(s rawSem, limit int64) error) {
-				s := newRawSem(t, 2, nil, append(of.ahead, standing("live.1:2")...)...)
+				s := newRawSem(t, 2, nil, slices.Concat(of.ahead, standing("live.1:2"))...)
 				require.NoError(t, lab.Subscribe(t.Context(), t, s.c, s.permits+":live"))
 				require.NoError(t, call(s, 2))
 				require.Equal(t, of.left, len(s.entries()))
