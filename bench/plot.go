@@ -61,7 +61,7 @@ func handOverNames(holder string) []string {
 	return names
 }
 
-// colours differ on white and on black, and by people who see red and green alike.
+// colours differ on white and on black, also for people who see red and green alike.
 var colours = map[string]color.RGBA{
 	"luatomic": {0x00, 0x72, 0xb2, 0xff},
 }

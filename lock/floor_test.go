@@ -181,3 +181,18 @@ func TestALockThatIsTakenAwayKeepsItsAfterlife(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, next.Fence(), last.Fence())
 }
+
+// An afterlife that no Locker writes takes no right from an operator: the record stays for as long as can be said.
+func TestALockWithACraftedAfterlifeCanBeTakenAway(t *testing.T) {
+	t.Parallel()
+	l, name, c := lab.NewLocker(t, nil)
+	const life, after = "4000000000000000000", "2000000000000000000" // both in ms, and Redis takes them
+	key := "lock:{" + name + "}"
+	require.NoError(t, c.Do(t.Context(), "SET", key, "2 7 0 - p.1 0 "+after+" note", "PX", life).Err())
+	done, err := l.ForceRelease(t.Context(), name, 0)
+	require.NoError(t, err)
+	require.True(t, done)
+	require.Greater(t, c.PTTL(t.Context(), key).Val(), 24*time.Hour)
+	_, err = l.Try(t.Context(), name)
+	require.NoError(t, err)
+}

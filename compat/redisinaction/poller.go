@@ -30,7 +30,6 @@ const (
 	firstSleep  = 10 * time.Millisecond // the sleep of the book's poller
 	defaultIdle = 100 * time.Millisecond
 	reportEvery = time.Minute
-	longestRest = 5 * time.Second // of the sleep behind items that are refused
 )
 
 // NewPoller returns a poller; nil options mean the defaults.
@@ -79,7 +78,7 @@ func (p *Poller) Run(ctx context.Context) error {
 		sleep = min(sleep, p.opts.Idle)
 		var rest time.Duration
 		if errors.Is(err, ErrQueueRefused) && out.Moved < MaxBatch {
-			rest = min(4*took, longestRest)
+			rest = clock.RestAfter(took)
 		}
 		clock.Sleep(ctx, max(out.until(sleep), rest))
 	}

@@ -55,7 +55,7 @@ func (d *Dialect) NewPoller(opts *PollerOptions) *Poller {
 func (p *Poller) Run(ctx context.Context) error {
 	var failures int
 	for ctx.Err() == nil {
-		sleep, rest, ok := p.round(ctx)
+		sleep, futile, ok := p.round(ctx)
 		switch {
 		case !ok:
 			failures = min(failures+1, 6)
@@ -66,17 +66,14 @@ func (p *Poller) Run(ctx context.Context) error {
 		default:
 			failures = 0
 		}
-		clock.Sleep(ctx, max(sleep, rest))
+		clock.Sleep(ctx, max(sleep, clock.RestAfter(futile)))
 	}
 	return context.Cause(ctx)
 }
 
-// longestRest bounds the sleep behind jobs that are refused.
-const longestRest = 5 * time.Second
-
-// round moves once from each set and returns how long nothing is due, and how long to sleep at least beside jobs that
-// are refused; ok is false when a call failed.
-func (p *Poller) round(ctx context.Context) (sleep, rest time.Duration, ok bool) {
+// round moves once from each set and returns how long nothing is due, and how long it took to read jobs that are
+// refused; ok is false when a call failed.
+func (p *Poller) round(ctx context.Context) (sleep, futile time.Duration, ok bool) {
 	sleep, ok = p.opts.Idle, true
 	for _, set := range p.opts.Sets {
 		began := time.Now()
@@ -99,12 +96,12 @@ func (p *Poller) round(ctx context.Context) (sleep, rest time.Duration, ok bool)
 		if err != nil { // refused jobs stay due
 			next = max(next, min(p.opts.Idle, 20*time.Millisecond))
 			if m.Moved < MaxBatch {
-				rest = min(rest+4*took, longestRest)
+				futile += took
 			}
 		}
 		sleep = min(sleep, next)
 	}
-	return sleep, rest, ok
+	return sleep, futile, ok
 }
 
 // until returns the time from now to next, both by the server's clock, and at most most.

@@ -153,7 +153,7 @@ func TestAJobWithoutAJIDThatKillsIsSetAside(t *testing.T) {
 		s.dies(process, text)
 		s.forgotten(process)
 		text, _ = s.popped("retry")
-		text = strings.TrimSuffix(text, "}") + `,"enqueued_at":` + strings.Replace(process, "p", "179523001", 1) + ".5" + "}"
+		text = strings.TrimSuffix(text, "}") + `,"enqueued_at":179523001` + strings.TrimPrefix(process, "p") + ".5}"
 	}
 	s.dies("p4", text)
 	s.forgotten("p4")

@@ -1,5 +1,5 @@
 // Package clock holds the waits that every package of this module makes: a sleep that ends with its context, a
-// back-off, and the rounding of durations to the milliseconds of the scripts.
+// back-off, a rest behind work for nothing, and the rounding of durations to the milliseconds of the scripts.
 package clock
 
 import (
@@ -37,6 +37,13 @@ func (b *Backoff) Next() time.Duration {
 
 // Reset begins again at First, after a success.
 func (b *Backoff) Reset() { b.now = 0 }
+
+// RestAfter is how long to rest after work that took so long and achieved nothing: four times as long, at most 5 s. So
+// it takes a fifth of the time of its server until somebody removes the cause.
+func RestAfter(took time.Duration) time.Duration {
+	const longest = 5 * time.Second
+	return min(4*min(took, longest), longest)
+}
 
 // CeilMilli is d in milliseconds, rounded up: nothing fires early, and a short duration does not become none.
 func CeilMilli(d time.Duration) int64 {

@@ -45,3 +45,12 @@ func TestCeilMilliRoundsUpAndDoesNotOverflow(t *testing.T) {
 		require.Equal(t, want, clock.CeilMilli(d), d)
 	}
 }
+
+func TestRestIsFourTimesTheWorkAndBounded(t *testing.T) {
+	t.Parallel()
+	for took, want := range map[time.Duration]time.Duration{
+		0: 0, time.Millisecond: 4 * time.Millisecond, 2 * time.Second: 5 * time.Second, math.MaxInt64: 5 * time.Second,
+	} {
+		require.Equal(t, want, clock.RestAfter(took), took)
+	}
+}

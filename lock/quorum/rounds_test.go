@@ -34,7 +34,7 @@ func TestQuorumReportsTheHolderAlsoWhereARefusalIsFaster(t *testing.T) {
 	})
 	acquiresBy(clients[0], func(func() error) error { return refusal("NOPERM") })
 	acquiresBy(clients[2], func(run func() error) error {
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond) // a slow server: the others have answered before
 		return run()
 	})
 	_, err = newQuorum(t, clients, &opts).Try(ctx, "x")
@@ -58,7 +58,7 @@ func TestQuorumWaitsForTheAnswersThatDecideAndForNoOthers(t *testing.T) {
 	_, err := lab.Locker(t, clients[0], &lock.Options{TTL: time.Hour}).Try(ctx, "x")
 	require.NoError(t, err)
 	acquiresBy(clients[2], func(run func() error) error {
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond) // a slow server: the others have answered before
 		return run()
 	})
 	lease, err := q.Try(ctx, "x")
