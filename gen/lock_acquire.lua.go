@@ -12,7 +12,7 @@ import (
 )
 
 // LockAcquireSHA is the SHA-1 of lock_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireSHA = "2f6b80914a5fe90f097dc9eeefdd4b4fe2f34ddf"
+const LockAcquireSHA = "31f4cab918ee43871d277abfc792c816dd650334"
 
 // LockAcquireScript is scripts/lock_acquire.lua.
 var LockAcquireScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // LockForceSHA is the SHA-1 of lock_force.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockForceSHA = "6cd5e138dae1f5f2fe0f32f68d374777c03d1355"
+const LockForceSHA = "d93a7681c024e82355b0fe475189fd3ce5417098"
 
 // LockForceScript is scripts/lock_force.lua.
 var LockForceScript = lua.Script{

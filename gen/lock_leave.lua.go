@@ -13,7 +13,7 @@ import (
 )
 
 // LockLeaveSHA is the SHA-1 of lock_leave.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockLeaveSHA = "836a54501f6d39b48036583f4fae1883f7e079a6"
+const LockLeaveSHA = "33f8a98fb570eb5265298c823ebc5413e136fbcd"
 
 // LockLeaveScript is scripts/lock_leave.lua.
 var LockLeaveScript = lua.Script{

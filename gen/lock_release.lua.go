@@ -13,7 +13,7 @@ import (
 )
 
 // LockReleaseSHA is the SHA-1 of lock_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockReleaseSHA = "b3756ce2ccc028d21f7c7bab16a0ba3ec6ebd2a7"
+const LockReleaseSHA = "91dd003175091cbbbdc77b1c6c6fbf0b28fd8de3"
 
 // LockReleaseScript is scripts/lock_release.lua.
 var LockReleaseScript = lua.Script{

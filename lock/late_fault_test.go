@@ -60,6 +60,39 @@ func TestRequestAfterItsWithdrawalDoesNothing(t *testing.T) {
 	require.InDelta(t, 10, c.PTTL(ctx, key).Val().Seconds(), 5, "it is forgotten")
 }
 
+// A request that arrives late joins the waiters that are there, and is passed over though its process lives.
+func TestALateRequestBehindAWaiterIsPassedOver(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, c := lab.NewLocker(t, &lock.Options{TTL: time.Minute})
+	key, queue := "lock:{"+name+"}", "lockq:{"+name+"}"
+	holder, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	got := lab.AcquireLater(ctx, l, name)
+	lab.WaitFor(t, l, name, 1)
+	process := "late" + name
+	inbox := c.Subscribe(ctx, "lock:c:"+process)
+	defer inbox.Close()
+	_, err = inbox.Receive(ctx)
+	require.NoError(t, err)
+	late := process + ".1"
+	_, err = gen.LockLeave(ctx, c, gen.LockLeaveParams{Lock: key, Queue: queue, Owner: late, Entry: scriptcase.EntryOf(late)})
+	require.NoError(t, err)
+	r, err := gen.LockAcquire(ctx, c, gen.LockAcquireParams{
+		Lock: key, Queue: queue, Own: scriptcase.Own(late), TTL: time.Minute, Entry: scriptcase.EntryOf(late),
+		Fresh: gen.LockAcquireFreshKnows, Channel: "lock:c:",
+	})
+	require.NoError(t, err)
+	require.False(t, r.Acquired)
+	require.NoError(t, holder.Release(ctx))
+	next := lab.Soon(t, 10*time.Second, "the waiter", got)
+	require.NoError(t, next.Err)
+	require.NoError(t, next.Lease.Release(ctx))
+	info, err := l.Info(ctx, name)
+	require.NoError(t, err)
+	require.False(t, info.Held, "by %+v", info)
+}
+
 // late holds commands back on their way to the server.
 type late struct {
 	lab.Around

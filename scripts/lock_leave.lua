@@ -75,12 +75,18 @@ local function void_lives(void)
   return void ~= '-' and time[1] <= string.match(void, '^%d*')
 end
 -->
+--< part/lock_void.lua
+-- is_void reports whether the token is in the list of void tokens: it gets and holds nothing.
+local function is_void(void, token)
+  return string.find(void .. ',', ',' .. token .. ',', 1, true) ~= nil
+end
+-->
 if how == '0' then
   --< part/lock_void_add.lua
   -- add_void is the list of void tokens with this one in it, for 10 s from now. A long list drops its oldest.
   local function add_void(void, token)
     local tokens = void_lives(void) and string.match(string.sub(void, -1500), ',.*$') or ''
-    local added = string.find(tokens .. ',', ',' .. token .. ',', 1, true) and '' or ',' .. token
+    local added = is_void(tokens, token) and '' or ',' .. token
     return string.format('%.0f', time[1] + 10) .. tokens .. added
   end
   -->
@@ -119,8 +125,8 @@ if holder == owner and (how == '0' or sign == '2') then
     end
   end
 
-  -- hand_over gives the free lock to the first waiter that is alive. It is not alive without a
-  -- subscriber, nor if it is of the process that is dead. The owner given needs no notification. It
+  -- hand_over gives the free lock to the first waiter that is alive and not void. It is not alive without
+  -- a subscriber, nor if it is of the process that is dead. The owner given needs no notification. It
   -- returns the new holder, its lease and its note; nil where no waiter is left, false where too many are
   -- dead for one call.
   local function hand_over(lock, queue, channel, fence, void, dead, owner, ttl)
@@ -135,7 +141,7 @@ if holder == owner and (how == '0' or sign == '2') then
       if token and token == owner then
         lock_write(lock, fence, 1, void, tail, ttl + after + 1)
         return token, ttl, note
-      elseif token and #lease + #after <= 26 and not unreachable[process] then
+      elseif token and #lease + #after <= 26 and not unreachable[process] and not is_void(void, token) then
         if subscribed(channel .. process) then
           lock_write(lock, fence, 2, void, tail, lease + after + 1)
           local grant = 'g ' .. token .. ' ' .. fence .. ' ' .. now_us .. ' ' .. lease .. ' ' .. lock

@@ -9,8 +9,8 @@ local function notify_other(queue, channel, process, lease)
   end
 end
 
--- hand_over gives the free lock to the first waiter that is alive. It is not alive without a
--- subscriber, nor if it is of the process that is dead. The owner given needs no notification. It
+-- hand_over gives the free lock to the first waiter that is alive and not void. It is not alive without
+-- a subscriber, nor if it is of the process that is dead. The owner given needs no notification. It
 -- returns the new holder, its lease and its note; nil where no waiter is left, false where too many are
 -- dead for one call.
 local function hand_over(lock, queue, channel, fence, void, dead, owner, ttl)
@@ -25,7 +25,7 @@ local function hand_over(lock, queue, channel, fence, void, dead, owner, ttl)
     if token and token == owner then
       lock_write(lock, fence, 1, void, tail, ttl + after + 1)
       return token, ttl, note
-    elseif token and #lease + #after <= 26 and not unreachable[process] then
+    elseif token and #lease + #after <= 26 and not unreachable[process] and not is_void(void, token) then
       if subscribed(channel .. process) then
         lock_write(lock, fence, 2, void, tail, lease + after + 1)
         local grant = 'g ' .. token .. ' ' .. fence .. ' ' .. now_us .. ' ' .. lease .. ' ' .. lock
