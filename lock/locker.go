@@ -37,8 +37,7 @@ type HeldError struct {
 	// Name is the lock's name.
 	Name string
 	// Remaining is what was left of the holder's lease, with its lock delay, by the server's clock, at the last
-	// attempt;
-	// 0 where it was over.
+	// attempt; 0 where it was over.
 	Remaining time.Duration
 	// Holder is the holder's Options.Note; in a lock delay that of the holder whose lease has ended without a release.
 	Holder string

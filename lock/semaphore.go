@@ -104,8 +104,8 @@ func checkRange(field string, n, most int64) error {
 
 // Try acquires a permit of that weight if it fits under the limit and nobody waits, in one round trip, else returns a
 // *HeldError whose Remaining says when it may fit. A weight above the limit of the semaphore is a *LimitError. One
-// below
-// 1 is a [lua.ErrOutOfRange], before anything is sent. Lost replies and cancelled contexts are as for Locker.Try.
+// below 1 is a [lua.ErrOutOfRange], before anything is sent. Lost replies and cancelled contexts are as for Locker.Try.
+//
 // Keys: sem:{name}, semq:{name}. Cost: O(log n) of the holders.
 func (s *Semaphore) Try(ctx context.Context, weight int) (*Lease, error) {
 	lease, err := s.newLease(weight)

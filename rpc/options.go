@@ -27,8 +27,7 @@ type Options struct {
 	Concurrency int
 	// Grace is how long handlers may continue after Run's context ends. The node takes no new calls in that time and
 	// answers those that it has. Before that, a slow server has as long, and at least 1 s, to withdraw the node.
-	// Default
-	// 5 s; below 0, the contexts of the handlers end immediately.
+	// Default 5 s; below 0, the contexts of the handlers end immediately.
 	Grace time.Duration
 	// Codec encodes requests and results. All processes of a bus use the same, but for methods with a codec of their
 	// own. Default JSON.
