@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -236,4 +237,41 @@ func TestWhatIsLeftIsCounted(t *testing.T) {
 	form := url.Values{"all": {"cancel"}, "state": {"scheduled"}, "confirm": {"5000"}}
 	s.post("/jobs.json?name=mail", form, &got)
 	require.Equal(t, []int{200, 400}, []int{got.Done, got.Left})
+}
+
+// A change of all jobs without a filter needs their ids: the bodies of a large queue stay on the server.
+func TestAChangeOfAllReadsNoBodies(t *testing.T) {
+	t.Parallel()
+	for verb, state := range map[string]string{
+		"cancel": "ready", "bury": "ready", "requeue": "dead", "delete": "dead", "reschedule": "scheduled",
+	} {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			s := newSiteOn(t, luatomictest.StartServer(t).Client(), web.Options{Write: true})
+			q, job := s.queue("mail"), queue.Job{Body: make([]byte, 40<<10)}
+			if state == "scheduled" {
+				job.Delay = time.Hour
+			}
+			s.push(q, 20, job)
+			if state == "dead" {
+				_, err := q.BuryJobs(t.Context(), "boom", s.ids(q, queue.Ready)...)
+				require.NoError(t, err)
+			}
+			before := s.sent()
+			var got changed
+			s.post("/jobs.json?name=mail", url.Values{"all": {verb}, "state": {state}, "confirm": {"20"}}, &got)
+			require.Equal(t, 20, got.Done)
+			require.Less(t, s.sent()-before, 200<<10, "bytes that the server sent, of 800 KB of bodies")
+		})
+	}
+}
+
+// sent is how many bytes the server has sent.
+func (s *site) sent() int {
+	s.t.Helper()
+	_, rest, found := strings.Cut(s.client.Info(s.t.Context(), "stats").Val(), "total_net_output_bytes:")
+	require.True(s.t, found)
+	n, err := strconv.Atoi(strings.TrimSpace(strings.SplitN(rest, "\n", 2)[0]))
+	require.NoError(s.t, err)
+	return n
 }

@@ -18,7 +18,7 @@ type everyJob struct {
 
 	step  int       // how many jobs are looked up at once
 	page  []timedID // what is read and not looked up
-	found int       // jobs that were looked up and are in the state
+	found int       // jobs that were looked up and are in the state; without a filter those that were named
 	bytes int       // of their bodies
 }
 
@@ -47,10 +47,8 @@ func (e *everyJob) ended() bool { return e.ids.Over() && len(e.page) == 0 }
 // next looks the next jobs up, at most a step and fewer where their bodies are large, and returns those that are in the
 // state.
 func (e *everyJob) next(ctx context.Context) ([]queue.Peeked, error) {
-	if len(e.page) == 0 {
-		if err := e.read(ctx); err != nil {
-			return nil, err
-		}
+	if err := e.read(ctx); err != nil {
+		return nil, err
 	}
 	n := min(e.step, len(e.page))
 	if e.bytes > 0 {
@@ -81,7 +79,12 @@ func (e *everyJob) next(ctx context.Context) ([]queue.Peeked, error) {
 }
 
 // some are up to most of the next jobs that match the filter. What they leave of those that it looked up comes again.
+// Without a filter no job is looked up, as its body would come along: the change itself passes over one that has left
+// the state.
 func (e *everyJob) some(ctx context.Context, f *jobFilter, most int) (found []string, _ error) {
+	if f.none() {
+		return e.any(ctx, most)
+	}
 	jobs, err := e.next(ctx)
 	var rest []timedID
 	for i := range jobs {
@@ -97,8 +100,22 @@ func (e *everyJob) some(ctx context.Context, f *jobFilter, most int) (found []st
 	return found, err
 }
 
-// read reads a page of ids.
+// any are up to most of the next jobs, at most a step.
+func (e *everyJob) any(ctx context.Context, most int) (found []string, _ error) {
+	err := e.read(ctx)
+	n := min(e.step, most, len(e.page))
+	for _, j := range e.page[:n] {
+		found = append(found, j.id)
+	}
+	e.page, e.found = e.page[n:], e.found+n
+	return found, err
+}
+
+// read reads a page of ids, where none is left of the page before.
 func (e *everyJob) read(ctx context.Context) error {
+	if len(e.page) > 0 {
+		return nil
+	}
 	page, err := e.ids.Next(ctx)
 	for _, j := range page {
 		if at := time.UnixMilli(j.Score); e.means(at) {
