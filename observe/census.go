@@ -3,7 +3,10 @@ package observe
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 
+	"github.com/luatomic/luatomic/internal/abreast"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 	"github.com/luatomic/luatomic/rpc"
@@ -21,7 +24,7 @@ type Census struct {
 
 // Read reads each gauge once and gives its values to to. What can be read is given also where the error is not nil.
 // It ends with ctx, on a server that hangs too. Cost: three reads, two for each queue and one for each bus; all only
-// read.
+// read, and those of the queues and buses wait at the same time.
 func (c *Census) Read(ctx context.Context, to Recorder) error {
 	to = readable{to}
 	values, ended := make(handed), make(chan error, 1)
@@ -65,16 +68,22 @@ func (c *Census) read(ctx context.Context, to Recorder) error {
 			}
 		}
 	}
-	for _, q := range queues {
+	errs := make([]error, len(queues))
+	abreast.Each(len(queues), func(i int) {
+		q := queues[i]
 		if err == nil {
 			to.Record(ctx, queueWorkers, float64(consumers[[2]string{q.Tag(), q.Name()}]), system, q.Name(), q.Tag())
 		}
-		failed = append(failed, readQueue(ctx, to, q))
-	}
-	for name, bus := range c.Buses {
-		failed = append(failed, readBus(ctx, to, name, bus))
-	}
-	return errors.Join(failed...)
+		errs[i] = readQueue(ctx, to, q)
+	})
+	return errors.Join(append(append(failed, errs...), c.readBuses(ctx, to)...)...)
+}
+
+func (c *Census) readBuses(ctx context.Context, to Recorder) []error {
+	names := slices.Collect(maps.Keys(c.Buses))
+	errs := make([]error, len(names))
+	abreast.Each(len(names), func(i int) { errs[i] = readBus(ctx, to, names[i], c.Buses[names[i]]) })
+	return errs
 }
 
 func readQueue(ctx context.Context, to Recorder, q *queue.Queue) error {

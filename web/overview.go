@@ -4,9 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"sync"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/abreast"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -105,7 +105,7 @@ func (h *handler) overview(ctx context.Context, q *request) (answer, error) {
 		queues, data.Next = queues[:queuesOnPage], h.cursor(overviewCursor, from+queuesOnPage)
 	}
 	data.Queues = make([]queueRow, len(queues))
-	eachOf(len(queues), func(i int) { data.Queues[i] = h.readQueue(ctx, queues[i]) })
+	abreast.Each(len(queues), func(i int) { data.Queues[i] = h.readQueue(ctx, queues[i]) })
 	for _, row := range data.Queues {
 		if row.Fault != nil && row.Fault.Status == 503 { // nor will the others answer
 			return answer{}, row.Fault
@@ -165,22 +165,4 @@ func (q *queueRow) fill(st queue.Stats) {
 		ms := st.Now.Sub(oldest).Milliseconds()
 		q.OldestMS = &ms
 	}
-}
-
-// eachOf runs f for 0 to n-1, eight at a time.
-func eachOf(n int, f func(i int)) {
-	var wg sync.WaitGroup
-	next := make(chan int)
-	for range min(n, 8) {
-		wg.Go(func() {
-			for i := range next {
-				f(i)
-			}
-		})
-	}
-	for i := range n {
-		next <- i
-	}
-	close(next)
-	wg.Wait()
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/abreast"
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -64,7 +65,7 @@ func (h *handler) rpc(ctx context.Context, q *request) (answer, error) {
 		}
 	}
 	data.Buses = make([]busRow, len(names))
-	eachOf(len(names), func(i int) { data.Buses[i] = h.readBus(ctx, names[i], q.role) })
+	abreast.Each(len(names), func(i int) { data.Buses[i] = h.readBus(ctx, names[i], q.role) })
 	for _, b := range data.Buses {
 		if b.Fault != nil && (len(names) == 1 || b.Fault.Status == 503) {
 			return answer{}, b.Fault

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatomic/luatomic/internal/abreast"
 	"github.com/luatomic/luatomic/internal/meter"
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/lock"
@@ -62,7 +63,7 @@ type topNode struct {
 	rate *float64
 }
 
-// The bounds of one read.
+// The bounds of one read. One answer is there within topWithin.
 const (
 	topQueues  = 100
 	topLocks   = 200
@@ -106,10 +107,8 @@ func (r *topReader) every(ctx context.Context, every time.Duration, views chan<-
 
 // read makes a new view. What the user may not see says so in its place; of a server that does not answer all stays.
 func (r *topReader) read(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, topWithin)
-	defer cancel()
 	next := r.view
-	next.away = r.client.Ping(ctx).Err()
+	next.away = inTime(ctx, func(ctx context.Context) error { return r.client.Ping(ctx).Err() })
 	if isAway(next.away) {
 		r.view.away = next.away
 		return
@@ -136,6 +135,26 @@ func (r *topReader) read(ctx context.Context) {
 	r.view = next
 }
 
+// inTime asks the server for something, for as long as one answer may take.
+func inTime(ctx context.Context, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, topWithin)
+	defer cancel()
+	return ask(ctx)
+}
+
+// eachInTime asks for n things abreast. The first answer that does not come ends the others, and its error is returned.
+func eachInTime(ctx context.Context, n int, ask func(ctx context.Context, i int) error) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	abreast.Each(n, func(i int) {
+		err := inTime(ctx, func(ctx context.Context) error { return ask(ctx, i) })
+		if isAway(err) {
+			end(err)
+		}
+	})
+	return context.Cause(ctx)
+}
+
 func readPart[T any](ctx context.Context, read func(context.Context) ([]T, bool, error)) (p topPart[T]) {
 	p.at = time.Now()
 	p.rows, p.part, p.err = read(ctx)
@@ -143,17 +162,27 @@ func readPart[T any](ctx context.Context, read func(context.Context) ([]T, bool,
 }
 
 func (r *topReader) readQueues(ctx context.Context) (out []topQueue, part bool, err error) {
-	queues, err := queue.Queues(ctx, r.client, &queue.Options{Prefix: r.prefix})
+	var queues []*queue.Queue
+	err = inTime(ctx, func(ctx context.Context) (err error) {
+		queues, err = queue.Queues(ctx, r.client, &queue.Options{Prefix: r.prefix})
+		return err
+	})
 	if part = len(queues) > topQueues; part {
 		queues = queues[:topQueues]
 	}
+	out, errs := make([]topQueue, len(queues)), make([]error, len(queues))
+	away := eachInTime(ctx, len(queues), func(ctx context.Context, i int) error {
+		out[i], errs[i] = r.readQueue(ctx, queues[i])
+		return errs[i]
+	})
+	if away != nil {
+		return nil, false, away
+	}
 	var hidden hiddenQueues
-	for _, q := range queues {
-		row, err := r.readQueue(ctx, q)
-		if row.hidden = err != nil; row.hidden && !hidden.add(err) {
+	for i, err := range errs {
+		if out[i].hidden = err != nil; out[i].hidden && !hidden.add(err) {
 			return nil, false, err
 		}
-		out = append(out, row)
 	}
 	if hidden.n == len(out) { // not one queue, but the user
 		err = errors.Join(err, hidden.err())
@@ -176,7 +205,11 @@ func (r *topReader) readQueue(ctx context.Context, q *queue.Queue) (out topQueue
 
 // readRunning lists the jobs that processes have, those they have had longest first.
 func (r *topReader) readRunning(ctx context.Context) (out []topJob, _ bool, err error) {
-	workers, err := queue.Workers(ctx, r.client, r.prefix)
+	var workers []queue.Worker
+	err = inTime(ctx, func(ctx context.Context) (err error) {
+		workers, err = queue.Workers(ctx, r.client, r.prefix)
+		return err
+	})
 	for _, w := range workers {
 		for _, c := range w.Consumers {
 			for _, h := range c.Holding {
@@ -266,16 +299,20 @@ func (r *topReader) findBuses(ctx context.Context) (part bool, err error) {
 }
 
 func (r *topReader) readNodes(ctx context.Context) (out []topNode, _ bool, err error) {
-	for _, name := range r.buses {
-		bus, err := rpc.NewBus(r.client, name, &rpc.Options{Prefix: r.prefix})
+	live, errs := make([][]rpc.Node, len(r.buses)), make([]error, len(r.buses))
+	err = eachInTime(ctx, len(r.buses), func(ctx context.Context, i int) error {
+		bus, err := rpc.NewBus(r.client, r.buses[i], &rpc.Options{Prefix: r.prefix})
 		if err != nil {
-			continue // another program wrote it
+			return nil // another program wrote it
 		}
-		live, err := bus.Nodes(ctx)
-		if err != nil {
-			return nil, false, err
-		}
-		for _, n := range live {
+		live[i], errs[i] = bus.Nodes(ctx)
+		return errs[i]
+	})
+	if err = cmp.Or(err, errors.Join(errs...)); err != nil {
+		return nil, false, err
+	}
+	for i, name := range r.buses {
+		for _, n := range live[i] {
 			out = append(out, topNode{name, n, known(r.calls.Rate(name+"\n"+n.Node, n.Handled, time.Now()))})
 		}
 	}
