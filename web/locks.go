@@ -123,7 +123,7 @@ func (h *handler) locks(ctx context.Context, q *request) (answer, error) {
 		return answer{}, faultf(http.StatusBadRequest, "It is lock, rw or semaphore.", "No lock is of the kind %q.",
 			shown(40, kind))
 	}
-	data := locksData{Now: time.Now(), Kind: kind, Name: q.of("name"), Locks: []lockRow{}}
+	data := locksData{Now: time.Now(), Kind: kind, Name: q.of("name")}
 	locker := lock.New(h.client, &lock.Options{Prefix: h.opts.Prefix})
 	defer func() { _ = locker.Close() }()
 	var err error

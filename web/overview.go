@@ -99,7 +99,7 @@ func (h *handler) overview(ctx context.Context, q *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	data := overviewData{Queues: []queueRow{}, Total: len(queues)}
+	data := overviewData{Total: len(queues)}
 	queues = queues[min(from, len(queues)):]
 	if len(queues) > queuesOnPage {
 		queues, data.Next = queues[:queuesOnPage], h.cursor(overviewCursor, from+queuesOnPage)

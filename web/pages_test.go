@@ -218,6 +218,11 @@ func TestRunningShowsWhoHoldsWhat(t *testing.T) {
 		return strings.Contains(page, "id=long")
 	})
 	require.Contains(t, page, "report")
+	_, err = q.Cancel(t.Context(), "long")
+	require.NoError(t, err)
+	luatomictest.Eventually(t, 20*time.Second, "the consumer reports that it has none", func() bool {
+		return strings.Contains(s.ok("/running.json"), `"holding":[]`)
+	})
 	stop()
 	<-ended
 }
@@ -364,6 +369,7 @@ func TestSidekiqIsShownWhereItIs(t *testing.T) {
 			Err())
 	}
 	require.Contains(t, s.ok("/"), `href="/sidekiq"`)
+	require.Contains(t, s.ok("/sidekiq.json?set=dead"), `"jobs":[]`)
 	page := s.ok("/sidekiq")
 	require.Contains(t, page, "mailers")
 	require.Contains(t, page, "MailJob&lt;b&gt;")

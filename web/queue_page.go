@@ -109,7 +109,7 @@ func (h *handler) queuePage(ctx context.Context, q *request) (answer, error) {
 	}
 	data := queueData{
 		queueRow: h.readQueue(ctx, of), Now: st.Now, State: state.String(), Kind: q.get("kind"), Text: q.get("text"),
-		Jobs: []jobRow{}, Total: countOf(st, state), Verbs: verbsOf(state),
+		Total: countOf(st, state), Verbs: verbsOf(state),
 	}
 	for _, s := range states {
 		data.Tabs = append(data.Tabs, tab{s.String(), countOf(st, s)})

@@ -342,6 +342,7 @@ func TestHiddenQueueHidesNoOther(t *testing.T) {
 	require.Equal(t, http.StatusOK, page.code)
 	require.Contains(t, page.body, "name=mail&amp;tag=&amp;state=dead")
 	require.Contains(t, page.body, "may not do that")
+	require.NotContains(t, s.ok("/index.json"), `"days":null`)
 	hidden := s.get("/queue?name=payroll")
 	require.Equal(t, http.StatusForbidden, hidden.code)
 	require.Contains(t, hidden.body, "luatomic acl")

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/luatomic/luatomic/internal/lists"
 )
 
 //go:embed page
@@ -81,7 +83,7 @@ func (h *handler) render(w http.ResponseWriter, q *request, a answer) {
 		body.Write(a.download)
 	case q.json:
 		kind = "application/json; charset=utf-8"
-		err = json.NewEncoder(&body).Encode(a.data)
+		err = json.NewEncoder(&body).Encode(lists.Filled(a.data))
 	default:
 		err = h.pages[a.page].ExecuteTemplate(&body, "layout.html", frame{
 			Base: h.opts.Path, Page: a.page, Title: a.title, Role: q.role, Write: h.opts.Write,

@@ -56,7 +56,7 @@ type methodRow struct {
 const busesShown = 50
 
 func (h *handler) rpc(ctx context.Context, q *request) (answer, error) {
-	data := rpcData{Now: time.Now(), Buses: []busRow{}}
+	data := rpcData{Now: time.Now()}
 	names := []string{q.of("name")}
 	if names[0] == "" {
 		var err error
@@ -89,7 +89,7 @@ func (h *handler) findBuses(ctx context.Context) (names []string, partial bool, 
 }
 
 func (h *handler) readBus(ctx context.Context, name string, role Role) busRow {
-	row := busRow{Bus: name, Nodes: []nodeRow{}, Methods: []methodRow{}}
+	row := busRow{Bus: name}
 	bus, err := rpc.NewBus(h.client, name, &rpc.Options{Prefix: h.opts.Prefix})
 	var live []rpc.Node
 	if err == nil {

@@ -27,9 +27,5 @@ func (h *handler) running(ctx context.Context, _ *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	data := runningData{Now: time.Now(), Workers: workers}
-	if data.Workers == nil {
-		data.Workers = []queue.Worker{}
-	}
-	return answer{page: "running", title: "Running", data: data}, nil
+	return answer{page: "running", title: "Running", data: runningData{Now: time.Now(), Workers: workers}}, nil
 }

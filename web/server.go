@@ -25,7 +25,7 @@ func (h *handler) server(ctx context.Context, q *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	data := serverData{Prefix: h.opts.Prefix, Checks: []serverCheck{}}
+	data := serverData{Prefix: h.opts.Prefix}
 	for _, c := range checks {
 		check := serverCheck{Check: c.Check, Verdict: c.Verdict.String(), Detail: c.Detail, Cure: c.Cure}
 		if q.role.Has(Texts) {

@@ -39,7 +39,7 @@ func (q sidekiqQueue) Latency() time.Duration { return time.Duration(q.LatencyMS
 func newSidekiqData(set sidekiq.Set, st sidekiq.Stats) sidekiqData {
 	data := sidekiqData{
 		Now: st.Now, Processed: st.Processed, Failed: st.Failed, Processes: st.Processes, Set: string(set),
-		Queues: []sidekiqQueue{}, NoLists: st.NoLists, Jobs: []sidekiqRow{}, Sets: make(map[string]int),
+		NoLists: st.NoLists, Sets: make(map[string]int),
 	}
 	counts := []int{st.Scheduled, st.Retries, st.Dead}
 	for i, s := range sidekiqSets {

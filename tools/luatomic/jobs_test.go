@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -180,6 +181,20 @@ func TestWorkersFromTheCommandLine(t *testing.T) {
 	require.Equal(t, "{blue}mail", running[0].queue)
 	c.signal(os.Interrupt)
 	c.exits(exitInterrupted)
+}
+
+// A list without an entry is an empty one: a program that goes over it need not know that it can be missing.
+func TestEmptyListsAreLists(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	c := e.start("consume", "mail", "--", "true")
+	luatomictest.Eventually(t, within, "the idle consumer is listed", func() bool {
+		return strings.Contains(e.run("queues", "workers").exits(exitDone).stdout.String(), `"holding":[]`)
+	})
+	e.run("locks", "steal", "nightly", "--ttl", "10m").exits(exitDone)
+	require.Contains(t, e.run("locks", "show", "nightly").exits(exitDone).stdout.String(), `"waiters":[]`)
+	c.signal(syscall.SIGTERM)
+	c.exits(exitDone)
 }
 
 // A terminal gets a table in which nothing that others wrote can move the cursor.

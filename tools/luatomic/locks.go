@@ -46,9 +46,6 @@ func (l lockList) plain(info lock.Info) error {
 	if info.Fence != 0 {
 		out.Fence = &info.Fence
 	}
-	if out.Waiters == nil {
-		out.Waiters = []string{}
-	}
 	holder := any(info.Note)
 	if !info.Held {
 		holder = paint(info.Remaining > 0, yellow, "free")

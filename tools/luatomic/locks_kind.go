@@ -90,9 +90,6 @@ func (l lockList) shared(used, as string, out sharedResult, fence int64, holders
 			out.Holders[i].Weight = h.Weight
 		}
 	}
-	if out.Waiters == nil {
-		out.Waiters = []string{}
-	}
 	if !l.s.tables {
 		return l.s.emit(out)
 	}

@@ -297,7 +297,7 @@ func (c *rpcCallCmd) runStream(ctx context.Context) error {
 }
 
 func (c *rpcCallCmd) runGather(ctx context.Context) error {
-	last := gatherEnd{Missing: []string{}}
+	var last gatherEnd
 	for p, err := range rpc.NewMethod[[]byte, []byte](c.s.args[0]).Gather(ctx, c.bus, c.body) {
 		if err == nil {
 			err = checkJSON(p.Result)

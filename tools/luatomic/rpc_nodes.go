@@ -65,9 +65,6 @@ func listNodes(s *session, nodes []rpc.Node) error {
 			n.Node, n.Methods, n.Running, n.Concurrency, n.Handled, n.Calls, n.Lease.Milliseconds(), n.Speaks,
 			n.Described,
 		}
-		if out.Methods == nil {
-			out.Methods = []string{}
-		}
 		names := make([]string, len(out.Methods))
 		for i, m := range out.Methods {
 			names[i] = strings.TrimSuffix(m+" "+n.Described[m].Version, " ")
