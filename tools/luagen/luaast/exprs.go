@@ -56,8 +56,11 @@ func (p *parser) exprStmt() Stmt {
 		return &CallStmt{p.from(start), call}
 	}
 	s := &Assign{Targets: []Expr{first}}
+	p.holdTarget(first)
 	for p.accept(",") {
-		s.Targets = append(s.Targets, p.suffixed())
+		target := p.suffixed()
+		p.holdTarget(target)
+		s.Targets = append(s.Targets, target)
 		if len(s.Targets)-1 > maxLevels-p.depth {
 			p.fail(start, 1, "too many variables in one assignment")
 		}
@@ -74,6 +77,9 @@ func (p *parser) exprStmt() Stmt {
 	}
 	p.step()
 	s.Exprs = p.exprs()
+	if len(s.Exprs) != len(s.Targets) {
+		p.hold(1 + max(0, len(s.Targets)-len(s.Exprs)))
+	}
 	for _, t := range s.Targets {
 		p.assigned(t)
 	}
@@ -81,12 +87,21 @@ func (p *parser) exprStmt() Stmt {
 	return s
 }
 
+// exprs reads a list. Its values are held but for the last, which some statements put where it belongs.
 func (p *parser) exprs() []Expr {
-	list := []Expr{p.expr()}
+	list := []Expr{p.value()}
 	for p.accept(",") {
-		list = append(list, p.expr())
+		p.hold(1)
+		list = append(list, p.value())
 	}
 	return list
+}
+
+// value reads an expression of a list.
+func (p *parser) value() Expr {
+	e := p.expr()
+	p.constant(e)
+	return e
 }
 
 func (p *parser) expr() Expr { return p.binary(0) }
@@ -118,9 +133,14 @@ func (p *parser) binary(limit int) Expr {
 		if !ok || p.tok.kind != tokSymbol && p.tok.kind != tokKeyword || power[0] <= limit {
 			return left
 		}
-		op := p.tok.text
+		op, held := p.tok.text, p.scope.held
 		p.step()
+		p.holdLeft(op, left)
 		right := p.binary(power[1])
+		if op == ".." {
+			p.hold(1)
+		}
+		p.scope.held = held
 		left = &Binary{p.from(start), op, left, right}
 	}
 }
@@ -161,15 +181,18 @@ func (p *parser) suffixed() Expr {
 			name, at := p.name()
 			e = &Index{p.from(start), e, &Str{at, name}}
 		case p.accept("["):
+			held := p.scope.held
+			p.hold(registers(e))
 			key := p.expr()
+			p.scope.held = held
 			p.expect("]")
 			e = &Index{p.from(start), e, key}
 		case p.accept(":"):
 			name, _ := p.name()
-			args := p.args()
+			args := p.args(2)
 			e = &Call{p.from(start), e, name, args}
 		case p.is("(") || p.is("{") || p.tok.kind == tokString:
-			args := p.args()
+			args := p.args(1)
 			e = &Call{p.from(start), e, "", args}
 		default:
 			return e
@@ -190,8 +213,12 @@ func (p *parser) primary() Expr {
 	return p.variable()
 }
 
-func (p *parser) args() []Expr {
-	start := p.tok.Start
+// args reads the arguments of a call, behind the function and, of a method, its object.
+func (p *parser) args(before int) []Expr {
+	start, held := p.tok.Start, p.scope.held
+	defer func() { p.scope.held = held }()
+	p.hold(before)
+	p.scope.code += 2
 	switch {
 	case p.tok.kind == tokString:
 		s := &Str{p.tok.Span, p.tok.text}
@@ -210,6 +237,7 @@ func (p *parser) args() []Expr {
 		return nil
 	}
 	list := p.exprs()
+	p.hold(1)
 	p.closing(")", "(", start)
 	return list
 }
@@ -230,15 +258,26 @@ func (p *parser) lineOfLast() int {
 }
 
 func (p *parser) table() Expr {
-	start := p.tok.Start
+	start, held := p.tok.Start, p.scope.held
 	p.expect("{")
 	t := &Table{}
-	for !p.is("}") {
-		t.Items = append(t.Items, p.item())
+	p.hold(1)
+	for waiting := 0; !p.is("}"); {
+		item := p.item()
+		t.Items = append(t.Items, item)
+		if item.Key == nil {
+			p.hold(1)
+			waiting++
+		}
+		if waiting == itemsAtOnce {
+			p.scope.held -= waiting
+			waiting = 0
+		}
 		if !p.accept(",") && !p.accept(";") {
 			break
 		}
 	}
+	p.scope.held = held
 	p.closing("}", "{", start)
 	t.Span = p.from(start)
 	return t
@@ -249,14 +288,19 @@ func (p *parser) item() Item {
 	case p.tok.kind == tokName && p.ahead.kind == tokSymbol && p.ahead.text == "=":
 		name, at := p.name()
 		p.step()
-		return Item{&Str{at, name}, p.expr()}
+		return Item{&Str{at, name}, p.value()}
 	case p.accept("["):
 		key := p.expr()
 		p.expect("]")
 		p.expect("=")
-		return Item{key, p.expr()}
+		p.constant(key)
+		held := p.scope.held
+		p.hold(registers(key))
+		value := p.value()
+		p.scope.held = held
+		return Item{key, value}
 	}
-	return Item{nil, p.expr()}
+	return Item{nil, p.value()}
 }
 
 func (p *parser) funcBody(start Pos, method bool) *Func {

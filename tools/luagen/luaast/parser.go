@@ -120,6 +120,7 @@ func (p *parser) statements() []Stmt {
 	var body []Stmt
 	for !p.blockEnd() {
 		s := p.statement()
+		p.scope.held = 0
 		body = append(body, s)
 		p.accept(";")
 		switch s.(type) {
@@ -173,7 +174,7 @@ func (p *parser) statement() Stmt {
 
 func (p *parser) loop() []Stmt {
 	p.scope.loops++
-	body := p.block()
+	body := p.leapt()
 	p.scope.loops--
 	return body
 }
@@ -183,7 +184,7 @@ func (p *parser) ifStmt(start Pos) Stmt {
 	for {
 		cond := p.expr()
 		p.expect("then")
-		s.Clauses = append(s.Clauses, Clause{cond, p.block()})
+		s.Clauses = append(s.Clauses, Clause{cond, p.leapt()})
 		if p.accept("elseif") {
 			continue
 		}
@@ -199,10 +200,11 @@ func (p *parser) ifStmt(start Pos) Stmt {
 // repeat keeps the block's locals visible in the condition.
 func (p *parser) repeat(start Pos) Stmt {
 	p.enter()
-	mark := p.mark()
+	mark, code := p.mark(), p.scope.code
 	p.scope.loops++
 	body := p.statements()
 	p.scope.loops--
+	p.leap(start, code)
 	p.closing("until", "repeat", start)
 	p.leave()
 	cond := p.expr()
@@ -255,6 +257,7 @@ func (p *parser) genFor(start Pos, first *Var) Stmt {
 
 func (p *parser) forBody(start Pos, vars ...*Var) []Stmt {
 	p.expect("do")
+	p.scope.held = 0
 	for _, v := range vars {
 		p.declare(v)
 	}
@@ -274,6 +277,7 @@ func (p *parser) local(start Pos) Stmt {
 	}
 	if p.accept("=") {
 		s.Exprs = p.exprs()
+		p.hold(1)
 	}
 	for i, v := range s.Vars {
 		if i < len(s.Exprs) {
@@ -298,6 +302,9 @@ func (p *parser) returnStmt(start Pos) Stmt {
 	s := &Return{}
 	if !p.blockEnd() && !p.is(";") {
 		s.Exprs = p.exprs()
+		if len(s.Exprs) > 1 {
+			p.hold(1)
+		}
 	}
 	s.Span = p.from(start)
 	return s

@@ -92,6 +92,19 @@ func upvalues(n int) string {
 	return src + " end"
 }
 
+func list(n int, value string) string { return strings.TrimSuffix(strings.Repeat(value+",", n), ",") }
+
+func numbers(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "%d,", i)
+	}
+	return b.String()
+}
+
+// behind returns an expression behind so many locals that it has 54 registers.
+func behind(expr string) string { return locals(195) + "return " + expr }
+
 // nest puts n openers and closers around a middle.
 func nest(n int, before, open, middle, end, after string) string {
 	return before + strings.Repeat(open, n) + middle + strings.Repeat(end, n) + after
@@ -119,6 +132,20 @@ func TestLimits(t *testing.T) {
 		{"minuses", func(n int) string { return nest(n, "return ", "- ", "1", "", "") }, 198},
 		{"concatenations", func(n int) string { return nest(n, "return 1", " .. 1", "", "", "") }, 198},
 		{"targets of an assignment", func(n int) string { return strings.Repeat("a,", n-1) + "b = 1" }, 200},
+		{"arguments", func(n int) string { return "f(" + list(n, "1") + ")" }, 248},
+		{"arguments of a method", func(n int) string { return "a:f(" + list(n, "1") + ")" }, 247},
+		{"arguments behind locals", func(n int) string { return locals(n) + "f(" + list(60, "1") + ")" }, 188},
+		{"calls in calls", func(n int) string { return nest(n, "return ", "f(1,2,", "1", ")", "") }, 82},
+		{"values of return", func(n int) string { return "return " + list(n, "1") }, 249},
+		{"values of local", func(n int) string { return "local a = " + list(n, "1") }, 249},
+		{"values of an assignment", func(n int) string { return "a = " + list(n, "1") }, 249},
+		{"concatenations behind locals", func(n int) string { return behind(nest(n, "a", " .. a", "", "", "")) }, 53},
+		{"sums behind locals", func(n int) string { return behind(nest(n, "", "a + (", "1", ")", "")) }, 54},
+		{"indexes behind locals", func(n int) string { return behind(nest(n, "", "t[a + ", "1", "]", "")) }, 27},
+		{"tables behind locals", func(n int) string { return behind(nest(n, "", "{1,2,", "1", "}", "")) }, 17},
+		{"targets behind locals", func(n int) string { return locals(195) + list(n, "a[b]") + " = 1" }, 18},
+		{"constants", func(n int) string { return "return {" + numbers(n) + "}" }, 1<<18 - 1},
+		{"an if", func(n int) string { return nest(n, "if a then ", "f() ", "", "", "end") }, 1<<16 - 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

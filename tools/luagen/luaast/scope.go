@@ -5,15 +5,22 @@ const (
 	maxLocals   = 200 // active in one function
 	maxUpvalues = 60  // of one function
 	maxLevels   = 200 // nested blocks and expressions, the file itself being the first
+	// of one function: its locals, and the values that wait while an expression is read
+	maxRegisters = 249
+	maxConstants = 1<<18 - 1 // of one function
+	maxJump      = 1<<17 - 1 // instructions over which a loop or an if leads
 )
 
 // scope is one function being parsed.
 type scope struct {
-	outer    *scope
-	vararg   bool
-	active   []*Var // visible locals; hidden loop variables count and have no name
-	upvalues map[*Var]bool
-	loops    int
+	outer     *scope
+	vararg    bool
+	active    []*Var // visible locals; hidden loop variables count and have no name
+	upvalues  map[*Var]bool
+	loops     int
+	held      int          // registers of values that wait
+	constants map[any]bool // no more of them than of the lists it has
+	code      int          // no more instructions than it has
 }
 
 func (p *parser) openFunc(vararg bool) *scope {
