@@ -206,3 +206,20 @@ func TestSARIFCountsColumnsInUTF16(t *testing.T) {
 		require.Contains(t, stdout, fmt.Sprintf(`"startColumn": %d`+"\n", column), file)
 	}
 }
+
+// A place to fill in inside a literal is the script's own: it is no reason for a syntax error.
+func TestVetReportsSyntaxBesideFormats(t *testing.T) {
+	t.Parallel()
+	for text, read := range map[string]bool{
+		"local s = string.format('%s:%d', 'a', 1) -- {{x}}\nreturn (s\n": true,
+		"local s = [[\n${x} %q]] return s,\n":                            true,
+		"---@contract all-or-nothing\nlocal t = {{1}, {2}\n":             true,
+		"local s = %s\nreturn s .. '%s'\n":                               false,
+		"return '${a}' .. ${b}\n":                                        false,
+	} {
+		file := filepath.Join(t.TempDir(), "a.lua")
+		writeFile(t, file, text)
+		_, stdout, _ := command("vet", file)
+		require.Equal(t, read, strings.Contains(stdout, "S001"), "%s%s", text, stdout)
+	}
+}

@@ -97,7 +97,8 @@ func unitsOf(file, text string) (units []unit, joined int, err error) {
 // vet judges one script of the file. A text that does not parse, and has places for another tool to fill in, is none
 // yet.
 func (v *Vetted) vet(u unit, targets []string, tops declarers) {
-	if u.script.Body == nil && placeholders.MatchString(u.script.Source) {
+	outside := literals.ReplaceAllString
+	if s := u.script; s.Body == nil && s.bare && placeholders.MatchString(outside(s.Source, "")) {
 		v.Skipped++
 		return
 	}
@@ -111,8 +112,11 @@ func (v *Vetted) vet(u unit, targets []string, tops declarers) {
 	}
 }
 
-// placeholders are those of ERB, Go templates and formats.
-var placeholders = regexp.MustCompile(`<%|\{\{|%[sdvq]|\$\{`)
+// placeholders are those of ERB, Go templates and formats. Inside literals and comments they hinder no parse.
+var (
+	placeholders = regexp.MustCompile(`<%|\{\{|%[sdvq]|\$\{`)
+	literals     = regexp.MustCompile(`(?s:(?:--)?\[\[.*?\]\])|--[^\n]*|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"`)
+)
 
 // declarers lists the files of a run that declare a name at their top. Programs that put files together before they
 // send them name in one what another declares.
