@@ -76,7 +76,7 @@ func TestALateRequestBehindAWaiterIsPassedOver(t *testing.T) {
 	_, err = inbox.Receive(ctx)
 	require.NoError(t, err)
 	late := process + ".1"
-	_, err = gen.LockLeave(ctx, c, gen.LockLeaveParams{Lock: key, Queue: queue, Owner: late, Entry: scriptcase.EntryOf(late)})
+	_, err = gen.LockLeave(ctx, c, gen.LockLeaveParams{Lock: key, Queue: queue, Owner: late})
 	require.NoError(t, err)
 	r, err := gen.LockAcquire(ctx, c, gen.LockAcquireParams{
 		Lock: key, Queue: queue, Own: scriptcase.Own(late), TTL: time.Minute, Entry: scriptcase.EntryOf(late),
