@@ -22,7 +22,7 @@ func TestTheListedCommandsAreEnough(t *testing.T) {
 	r := luatomictest.StartServer(t).Client()
 	page, err := os.ReadFile("../../docs/plainlock.md")
 	require.NoError(t, err)
-	_, list, found := strings.Cut(string(page), "- **The user of Redis** needs ")
+	_, list, found := strings.Cut(string(page), "- **The Redis user** needs ")
 	require.True(t, found)
 	list, _, _ = strings.Cut(list, "\n- ")
 	rule := []any{"ACL", "SETUSER", "limited", "reset", "on", ">pw", "~*", "-@all"}

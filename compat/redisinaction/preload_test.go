@@ -22,7 +22,7 @@ func TestTheListedCommandsAreEnough(t *testing.T) {
 	r := luatomictest.StartServer(t).Client()
 	text, err := os.ReadFile("../../docs/redisinaction.md")
 	require.NoError(t, err)
-	_, list, found := strings.Cut(string(text), "- **The user of Redis** needs ")
+	_, list, found := strings.Cut(string(text), "- **The Redis user** needs ")
 	require.True(t, found)
 	list, _, _ = strings.Cut(list, "\n- ")
 	rule := []any{"ACL", "SETUSER", "limited", "on", ">pw", "~*", "-@all"}
