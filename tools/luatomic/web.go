@@ -40,7 +40,7 @@ where. Ctrl-C ends it, and SIGTERM with exit code 0.`,
 			fs.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`HOST:PORT` to listen on; port 0 is any free one")
 			fs.BoolVar(&f.write, "write", false, "allow changes: jobs, settings of queues, locks")
 			fs.StringVar(&f.remote, "remote", "",
-				"`ROLE` of other machines: view, or operate (with --write); none if left out")
+				"`ROLE` of other machines: view, or operate (with --write and --hosts); none if left out")
 			fs.StringVar(&f.hosts, "hosts", "",
 				"`NAMES` by which the page is reached, with commas between them; others are refused")
 		},
@@ -67,12 +67,16 @@ func (f *webFlags) check() error {
 			return usagef("--hosts %q has an empty name; write names with commas between them", f.hosts)
 		}
 	}
-	if f.remote == "operate" && !f.write {
+	switch {
+	case f.remote == "operate" && !f.write:
 		return usagef("--remote operate changes nothing without --write; add it, or write --remote view")
+	case f.remote == "operate" && f.hosts == "": // the Origin and the Host of such a site agree
+		return usagef("--remote operate without the names of the page lets a site whose name is pointed at it make " +
+			"changes; name them with --hosts NAME, or write --remote view")
 	}
 	if !isLoopback(host) && f.remote == "" {
 		return usagef("--listen %s is open to other machines and the page has no login; "+
-			"say what they may do with --remote view or --remote operate, or listen on 127.0.0.1", f.listen)
+			"say what they may do with --remote view, or --remote operate and --hosts NAME, or listen on 127.0.0.1", f.listen)
 	}
 	return nil
 }
