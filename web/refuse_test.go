@@ -350,6 +350,24 @@ func TestHiddenQueueHidesNoOther(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.get("/queue?name=mail").code)
 }
 
+// An ACL that hides the counts of days: the page of the queue says so, and does not show zeros in their place.
+func TestHiddenCountsAreNoZeros(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	s := newSiteOn(t, server.Client(), web.Options{})
+	s.bury(s.queue("mail"), "x", queue.Job{ID: "a"})
+	require.Contains(t, s.ok("/queue?name=mail"), "0 done")
+	require.NoError(t, server.Client().Do(t.Context(), "ACL", "SETUSER", "page", "reset", "on", ">pw", "+@all", "&*",
+		"~"+s.prefix+"{mail}*").Err())
+	client := server.Client(func(o *redis.Options) { o.Username, o.Password = "page", "pw" })
+	s.handler = web.Handler(client, &web.Options{Prefix: s.prefix})
+	page := s.ok("/queue?name=mail")
+	require.NotContains(t, page, "0 done")
+	require.Contains(t, page, "could not be read")
+	require.Contains(t, page, "The Redis user of this page may not do that.")
+	require.Contains(t, page, "1 of 1 dead jobs", "what can be read is shown")
+}
+
 // A reader that leaves is no failure of the server.
 func TestReaderThatLeavesIsNoFailure(t *testing.T) {
 	t.Parallel()
