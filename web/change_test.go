@@ -3,10 +3,12 @@ package web_test
 import (
 	"encoding/json"
 	"fmt"
+	"html"
 	"net/http"
 	"net/url"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -244,6 +246,41 @@ func TestWaitingJobsAreBuried(t *testing.T) {
 	s.post("/jobs.json?name=mail", url.Values{"verb": {"requeue"}, "state": {"dead"}, "id": {"b"}}, &got)
 	require.Equal(t, 1, got.Done)
 }
+
+// An id is bytes and a field of a form is text: the page writes ids so that a browser changes nothing of them.
+func TestJobsOfAnyIdAreChangedByTheirForms(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"caf\xe9", "100%", "a+b c&d"} {
+		s := newSite(t, web.Options{Write: true})
+		q := s.queue("mail")
+		s.bury(q, "boom", queue.Job{ID: id}, queue.Job{ID: id + "2"}, queue.Job{ID: "stays"})
+		form := func(page string) url.Values {
+			next := url.Values{"state": {"dead"}, "verb": {"requeue"}}
+			for _, m := range idFields.FindAllStringSubmatch(page, -1) {
+				// What a browser does to a field.
+				next.Add(m[1], strings.ToValidUTF8(html.UnescapeString(m[2]), "\ufffd"))
+			}
+			return next
+		}
+		one := s.do(http.MethodPost, "/jobs?name=mail", form(s.ok("/job?name=mail&id="+url.QueryEscape(id))))
+		require.Equal(t, http.StatusOK, one.code, "%q: %s", id, one.body)
+		require.Equal(t, 1, s.stats(q).Ready)
+		s.bury(q, "boom", queue.Job{ID: "other"}) // takes the requeued one
+		asked := s.do(http.MethodPost, "/jobs?name=mail", form(s.ok("/queue?name=mail")))
+		require.Contains(t, asked.body, "Back, and change nothing")
+		again := form(asked.body)
+		again.Set("confirm", "3")
+		all := s.do(http.MethodPost, "/jobs?name=mail", again)
+		require.Equal(t, http.StatusOK, all.code, "%q: %s", id, all.body)
+		require.Zero(t, s.stats(q).Dead)
+	}
+	s := newSite(t, web.Options{Write: true})
+	s.bury(s.queue("mail"), "boom", queue.Job{ID: "a"})
+	bad := s.do(http.MethodPost, "/jobs?name=mail", url.Values{"state": {"dead"}, "verb": {"requeue"}, "job": {"%zz"}})
+	require.Equal(t, http.StatusBadRequest, bad.code)
+}
+
+var idFields = regexp.MustCompile(`name="(id|job)" value="([^"]*)"`)
 
 func TestQueueIsPausedResumedAndBounded(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -116,17 +117,19 @@ func (c *change) asks() bool {
 // changeOf reads the form.
 func changeOf(q *request, of *queue.Queue, st queue.Stats) (*change, error) {
 	c := &change{
-		Verb: q.get("verb"), Queue: of.Name(), Tag: of.Tag(), State: q.get("state"), IDs: q.form["id"],
+		Verb: q.get("verb"), Queue: of.Name(), Tag: of.Tag(), State: q.get("state"),
 		Kind: q.get("kind"), Text: q.get("text"), In: q.get("in"), Until: st.Now, confirmed: -1,
 		made: &q.made,
 	}
+	var err error
 	if all := q.get("all"); all != "" {
-		c.Verb, c.All, c.IDs = all, true, nil
+		c.Verb, c.All = all, true
+	} else if c.IDs, err = idsOf(q); err != nil {
+		return nil, err
 	}
 	if c.State == "" {
 		return nil, faultf(http.StatusBadRequest, "Name the state in which you saw the jobs.", "The state is missing.")
 	}
-	var err error
 	if c.state, err = stateOf(c.State, st); err != nil {
 		return nil, err
 	}
@@ -144,6 +147,21 @@ func changeOf(q *request, of *queue.Queue, st queue.Stats) (*change, error) {
 		return nil, faultf(http.StatusBadRequest, "Send fewer.", "%d jobs are more than %d.", len(c.IDs), maxPicked)
 	}
 	return c, c.readNumbers(q)
+}
+
+// idsOf are the jobs that the form names: as they are, or escaped, as the page does. A browser makes text of what it
+// sends: an id of other bytes would name no job.
+func idsOf(q *request) ([]string, error) {
+	ids := slices.Clone(q.form["id"])
+	for _, escaped := range q.form["job"] {
+		id, err := url.QueryUnescape(escaped)
+		if err != nil {
+			return nil, faultf(http.StatusBadRequest, "Write it as in an address, or use the field id.",
+				"%q is no escaped id.", shown(128, escaped))
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
 }
 
 // readNumbers reads the fields of the form that are numbers or times.

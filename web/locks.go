@@ -35,6 +35,8 @@ type lockRow struct {
 	Used        int      `json:"used,omitempty"`
 	Writing     bool     `json:"writing,omitempty"`
 	Holders     []permit `json:"holders,omitempty"`
+	// MoreHolders says that Holders are only those whose leases end first.
+	MoreHolders bool     `json:"more_holders,omitempty"`
 	Waiting     int      `json:"waiting"`
 	Waiters     []string `json:"waiters,omitempty"`
 }
@@ -81,17 +83,28 @@ func (role Role) readWriteRow(i lock.RWInfo) lockRow {
 	return role.withHolders(row, i.Holders, i.Waiters)
 }
 
-// holdersShown are those of one lock.
+// holdersShown are those of one lock of a list. Its own page has all that are read.
 const holdersShown = 50
 
+// short is the row for a list.
+func (l lockRow) short() lockRow {
+	if len(l.Holders) > holdersShown {
+		l.Holders, l.MoreHolders = l.Holders[:holdersShown], true
+	}
+	return l
+}
+
 func (role Role) withHolders(row lockRow, holders []lock.Permit, waiters []string) lockRow {
-	for _, p := range holders[:min(len(holders), holdersShown)] {
+	weight := 0
+	for _, p := range holders {
+		weight += p.Weight
 		shown := permit{Mark: mark(p.Token), Weight: p.Weight, RemainingMS: p.Remaining.Milliseconds()}
 		if role.Has(Texts) {
 			shown.Note = p.Note
 		}
 		row.Holders = append(row.Holders, shown)
 	}
+	row.MoreHolders = weight < row.Used
 	if role.Has(Texts) {
 		row.Waiters = waiters
 	}
@@ -204,7 +217,7 @@ func collect[T any](d *locksData, found iter.Seq2[T, error], row func(T) lockRow
 			d.Partial = true
 			return nil
 		}
-		d.Locks = append(d.Locks, row(info))
+		d.Locks = append(d.Locks, row(info).short())
 	}
 	return nil
 }

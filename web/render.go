@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"mime"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -47,7 +48,7 @@ var functions = template.FuncMap{
 	"short": func(s string) string { return shown(120, s) }, "text": func(s string) string { return shown(line, s) },
 	"long":   func(s string) string { return shown(64<<10, s) },
 	"number": number[int], "count": number[int64], "sized": sized, "rounded": rounded, "ago": ago, "points": points,
-	"rate": perSecond, "several": several,
+	"escaped": url.QueryEscape, "rate": perSecond, "several": several,
 	"utc":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000 UTC") },
 	"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 }

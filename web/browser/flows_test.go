@@ -210,7 +210,7 @@ func TestByKeyboardAlone(t *testing.T) {
 	b.bury(q, "x", queue.Job{ID: "a"}, queue.Job{ID: "b"})
 	b.visit("/queue?name=mail")
 	b.do(chromedp.KeyEvent("j"), chromedp.KeyEvent("x"), chromedp.KeyEvent("j"), chromedp.KeyEvent("x"))
-	require.Equal(t, 2, eval[int](b, `document.querySelectorAll('#jobs input[name=id]:checked').length`))
+	require.Equal(t, 2, eval[int](b, `document.querySelectorAll('#jobs input[name=job]:checked').length`))
 	b.tabTo("requeue")
 	_, err := chromedp.RunResponse(b.ctx, chromedp.KeyEvent(kb.Enter))
 	require.NoError(t, err)

@@ -8,7 +8,7 @@ const main = () => byId('main');
 function countPicked() {
   const form = byId('jobs');
   if (!form) return;
-  const boxes = [...form.querySelectorAll('input[name=id]')];
+  const boxes = [...form.querySelectorAll('input[name=job]')];
   const picked = boxes.filter(box => box.checked).length;
   const every = byId('every');
   every.hidden = false;
@@ -19,7 +19,7 @@ function countPicked() {
 
 document.addEventListener('change', event => {
   if (event.target.id === 'every') {
-    for (const box of document.querySelectorAll('#jobs input[name=id]')) box.checked = event.target.checked;
+    for (const box of document.querySelectorAll('#jobs input[name=job]')) box.checked = event.target.checked;
   }
   countPicked();
 });
@@ -117,7 +117,7 @@ document.addEventListener('keydown', event => {
   } else if (event.key === 'j' || event.key === 'k') {
     move(event.key === 'j' ? 1 : -1);
   } else if (event.key === 'x' && row) {
-    const box = row.querySelector('input[name=id]');
+    const box = row.querySelector('input[name=job]');
     if (box) {
       box.checked = !box.checked;
       countPicked();
