@@ -82,7 +82,7 @@ func (f flow) isPart() bool {
 // asksFirst reports that the script has asked for stored data on the way to the node: that may show that there is
 // something.
 func (f flow) asksFirst(n luaast.Node) bool {
-	r := repeats{flow: f, changed: map[any]bool{everyKey{}: true}, met: map[seenAs]bool{}}
+	r := repeats{flow: f, changed: []spot{{key: everyKey{}}}, met: map[seenAs]bool{}}
 	return r.isGuarded(n)
 }
 

@@ -11,13 +11,13 @@ import (
 // checkRepeats reports a command that does its work again in a repeat, because no test before it meets what the first
 // run left.
 func (b *body) checkRepeats() {
-	r := repeats{flow: b.flow(), changed: map[any]bool{}}
+	r := repeats{flow: b.flow()}
 	for _, c := range b.commands {
 		r.noteWrites(c)
 	}
 	for _, c := range b.commands {
 		names := r.commandNames(c.node)
-		r.met, r.grown = map[seenAs]bool{}, r.keyIDs(c)
+		r.met, r.grown = map[seenAs]bool{}, r.spots(c)
 		i := slices.IndexFunc(names, func(name string) bool {
 			return commands[name].write && (!r.repeatable(name, c) || r.writesBack(name, c))
 		})
@@ -37,8 +37,8 @@ func (b *body) checkRepeats() {
 // repeats finds out whether a repeat of the script would meet a test.
 type repeats struct {
 	flow
-	changed map[any]bool // the keys that the script writes; everyKey where one is not known
-	grown   []any        // the keys of the command that is judged
+	changed []spot // what the script writes; of everyKey where the key is not known
+	grown   []spot // what the command that is judged writes
 	met     map[seenAs]bool
 }
 
@@ -52,12 +52,10 @@ type seenAs struct {
 var touches = map[string]bool{"EXPIRE": true, "PEXPIRE": true, "EXPIREAT": true, "PEXPIREAT": true, "PERSIST": true,
 	"PUBLISH": true}
 
-func (r repeats) noteWrites(c redisCall) {
+func (r *repeats) noteWrites(c redisCall) {
 	for _, name := range r.commandNames(c.node) {
 		if commands[name].write && !touches[name] {
-			for _, id := range r.keyIDs(c) {
-				r.changed[id] = true
-			}
+			r.changed = append(r.changed, r.spots(c)...)
 		}
 	}
 }
@@ -110,7 +108,7 @@ func (r repeats) condBefore(p *luaast.If, at luaast.Node) bool {
 }
 
 // meets reports that an expression has something in it that a repeat finds changed by the first run: the reply of a
-// write, or of a read of a key that the script writes. The clock and keys that the script only reads are the same for
+// write, or of a read of a key or field that the script writes. The clock and what the script only reads are the same for
 // both.
 func (r repeats) meets(exprs ...luaast.Expr) bool { return r.meetsIn(exprs, false) }
 
@@ -133,15 +131,13 @@ func (r repeats) meetsIn(exprs []luaast.Expr, ordered bool) bool {
 	return found
 }
 
-// replyMeets judges the reply of one command. In an order, the key that grows is no guard: the repeat finds it a step
-// further.
+// replyMeets judges the reply of one command.
 func (r repeats) replyMeets(c *luaast.Call, ordered bool) bool {
 	rc, ok := r.byNode[c]
 	if !ok || len(rc.args) == 0 {
 		return false
 	}
 	names := r.commandNames(c)
-	ids := r.keyIDs(rc)
 	switch {
 	case len(names) == 0:
 		return true
@@ -150,10 +146,7 @@ func (r repeats) replyMeets(c *luaast.Call, ordered bool) bool {
 	}):
 		return true
 	}
-	return slices.ContainsFunc(ids, func(id any) bool {
-		return id == any(everyKey{}) || (r.changed[id] || r.changed[everyKey{}]) &&
-			!(ordered && slices.Contains(r.grown, id))
-	})
+	return slices.ContainsFunc(r.spots(rc), func(read spot) bool { return r.shows(read, ordered) })
 }
 
 func (r repeats) varMeets(at seenAs) bool {

@@ -94,7 +94,7 @@ func (w writeBack) isRead(c redisCall) bool {
 		return false
 	}
 	for _, id := range w.keyIDs(c) {
-		if id == any(everyKey{}) || !slices.Contains(w.grown, id) {
+		if id == any(everyKey{}) || !slices.ContainsFunc(w.grown, func(g spot) bool { return g.key == id }) {
 			return false
 		}
 	}
