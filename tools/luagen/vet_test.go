@@ -223,3 +223,18 @@ func TestVetReportsSyntaxBesideFormats(t *testing.T) {
 		require.Equal(t, read, strings.Contains(stdout, "S001"), "%s%s", text, stdout)
 	}
 }
+
+// The names of a fragment are those of the scripts that have it: it is judged there.
+func TestVetJudgesAFragmentInItsScripts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "part", "count.lua"), "local n = redis.call('INCR', stock)\n")
+	writeFile(t, filepath.Join(dir, "part", "other.lua"), "return stocks\n")
+	writeFile(t, filepath.Join(dir, "take.lua"),
+		"local stock = KEYS[1]\n--< part/count.lua\nlocal n = redis.call('INCR', stock)\n-->\nreturn n\n")
+	_, stdout, stderr := command("vet", dir)
+	require.Empty(t, stderr)
+	require.NotContains(t, stdout, "count.lua")
+	require.Contains(t, stdout, "other.lua:1:8: G002 unknown global stocks")
+	require.Contains(t, stdout, "luagen: scripts: 2, errors: 1, warnings: 0")
+}

@@ -53,9 +53,12 @@ func VetPaths(paths, targets []string) ([]Vetted, error) {
 func VetSources(files []Source, targets []string) []Vetted {
 	units := make([][]unit, len(files))
 	out := make([]Vetted, len(files))
-	tops := declarers{}
+	tops, parts := declarers{}, fragmentsOf(files)
 	for i, src := range files {
 		out[i] = Vetted{File: src.File, Source: src.Text}
+		if parts[filepath.Clean(src.File)] {
+			continue // judged in each script that has it
+		}
 		var err error
 		if units[i], out[i].Skipped, err = unitsOf(src.File, src.Text); err != nil {
 			out[i].Found = Diagnostics{unread(src.File, err)}
@@ -71,6 +74,19 @@ func VetSources(files []Source, targets []string) []Vetted {
 		out[i].Found = out[i].Found.sorted()
 	}
 	return slices.DeleteFunc(out, func(v Vetted) bool { return v.Scripts+v.Skipped+len(v.Found) == 0 })
+}
+
+// fragmentsOf are the files whose text others have between markers.
+func fragmentsOf(files []Source) map[string]bool {
+	parts := map[string]bool{}
+	for _, src := range files {
+		for line := range strings.SplitSeq(src.Text, "\n") {
+			if m := markerIn(line); m.kind == beginMarker {
+				parts[filepath.Join(filepath.Dir(src.File), filepath.FromSlash(m.file))] = true
+			}
+		}
+	}
+	return parts
 }
 
 // unit is one script of a file.
