@@ -14,13 +14,13 @@ func (b *body) checkLoops() {
 	luaast.Inspect(b.Body.Body, func(n, _ luaast.Node) bool {
 		switch loop := n.(type) {
 		case *luaast.NumFor:
-			if !b.readsElements(loop) {
+			if !b.readsElements(loop) && !b.endsByData(loop.Body) {
 				b.checkLoopEnd(loop.Limit, loop.Limit, loop.Start)
 			}
 		case *luaast.While:
-			b.checkTurns(loop.Cond, "true", loop.Body)
+			b.checkTurns(loop.Cond, true, loop.Body)
 		case *luaast.Repeat:
-			b.checkTurns(loop.Cond, "false", loop.Body)
+			b.checkTurns(loop.Cond, false, loop.Body)
 		}
 		return true
 	})
@@ -37,19 +37,63 @@ func (b *body) checkLoopEnd(at luaast.Expr, bounds ...luaast.Expr) {
 }
 
 // checkTurns reports a condition that never ends its loop, one that compares a counter with an argument, and one that
-// counts the argument itself down.
-func (b *body) checkTurns(cond luaast.Expr, endless string, body []luaast.Stmt) {
+// counts the argument itself down. The loop goes on while the condition is as runs says.
+func (b *body) checkTurns(cond luaast.Expr, runs bool, body []luaast.Stmt) {
+	if b.endsByData(body) {
+		return
+	}
 	switch e := cond.(type) {
 	case *luaast.Paren:
-		b.checkTurns(e.X, endless, body)
-	case *luaast.Const:
-		if e.Word == endless && !leaves(body) {
-			b.at(e, "L001", "the loop never ends", "leave it with break or return, or count its turns")
+		b.checkTurns(e.X, runs, body)
+	case *luaast.Unary:
+		if e.Op == "not" {
+			b.checkTurns(e.X, !runs, body)
+		}
+	case *luaast.Const, *luaast.Number, *luaast.Str:
+		if runs != (isNil(e) || isConst(e, "false")) {
+			b.checkWayOut(e, body)
 		}
 	case *luaast.Binary:
+		if e.Op == "or" && runs || e.Op == "and" && !runs {
+			b.checkTurns(e.L, runs, body)
+			b.checkTurns(e.R, runs, body)
+		}
+		b.checkCounter(e, runs, body)
+	}
+}
+
+// checkWayOut judges a loop without an end of its own by its only way out.
+func (b *body) checkWayOut(cond luaast.Expr, body []luaast.Stmt) {
+	if !leaves(body) {
+		b.at(cond, "L001", "the loop never ends", "leave it with break or return, or count its turns")
+		return
+	}
+	var out luaast.Expr
+	for _, s := range body {
+		switch s := s.(type) {
+		case *luaast.If:
+			if out != nil || len(s.Clauses) > 1 {
+				return
+			}
+			out = s.Clauses[0].Cond
+			if !leaves(s.Clauses[0].Body) {
+				return
+			}
+		case *luaast.Assign, *luaast.CallStmt:
+		default:
+			return
+		}
+	}
+	b.checkTurns(out, false, body)
+}
+
+// checkCounter reports a comparison of a counter with an argument. One for equality is so where each turn takes a step.
+func (b *body) checkCounter(e *luaast.Binary, runs bool, body []luaast.Stmt) {
+	equal := e.Op == "~=" && runs || e.Op == "==" && !runs
+	if equal || isOrder(e.Op) {
 		for _, side := range [][2]luaast.Expr{{e.L, e.R}, {e.R, e.L}} {
 			v := localVar(side[0])
-			if !isOrder(e.Op) || v == nil || v.Writes == 0 {
+			if v == nil || v.Writes == 0 || equal && !steps(v, body, "+", "-") {
 				continue
 			}
 			_, toNumber := side[1].(*luaast.Number)
@@ -57,28 +101,84 @@ func (b *body) checkTurns(cond luaast.Expr, endless string, body []luaast.Stmt) 
 			case "":
 				b.checkLoopEnd(side[1], side[1])
 			default:
-				if toNumber && stepsDown(v, body) {
-					b.checkLoopEnd(cond, side[0])
+				if toNumber && steps(v, body, "-") {
+					b.checkLoopEnd(e, side[0])
 				}
 			}
 		}
 	}
 }
 
-// stepsDown reports that a turn takes a number off the variable.
-func stepsDown(v *luaast.Var, body []luaast.Stmt) bool {
-	return slices.ContainsFunc(body, func(s luaast.Stmt) bool {
-		a, ok := s.(*luaast.Assign)
+// steps reports that a turn adds a number to the variable, or takes it off.
+func steps(v *luaast.Var, body []luaast.Stmt, ops ...string) bool {
+	found := false
+	luaast.Inspect(body, func(n, _ luaast.Node) bool {
+		a, ok := n.(*luaast.Assign)
 		if !ok || len(a.Targets) != 1 || len(a.Exprs) != 1 || localVar(a.Targets[0]) != v {
-			return false
+			return !found
 		}
 		op, ok := a.Exprs[0].(*luaast.Binary)
-		if !ok || op.Op != "-" || localVar(op.L) != v {
-			return false
+		if ok && slices.Contains(ops, op.Op) && localVar(op.L) == v {
+			_, isNumber := op.R.(*luaast.Number)
+			found = found || isNumber
 		}
-		_, ok = op.R.(*luaast.Number)
-		return ok
+		return !found
 	})
+	return found
+}
+
+// endsByData reports a loop that is left when a command of the turn finds nothing more.
+func (b *body) endsByData(body []luaast.Stmt) bool {
+	found := false
+	luaast.Inspect(body, func(n, _ luaast.Node) bool {
+		s, ok := n.(*luaast.If)
+		if !ok {
+			return !found
+		}
+		for _, c := range s.Clauses {
+			found = found || c.Cond != nil && leaves(c.Body) && b.readsReply(c.Cond, body)
+		}
+		return !found
+	})
+	return found
+}
+
+// readsReply reports a condition over the reply of a command in the loop.
+func (b *body) readsReply(cond luaast.Expr, body []luaast.Stmt) bool {
+	found := false
+	luaast.Inspect([]luaast.Stmt{&luaast.Return{Exprs: []luaast.Expr{cond}}}, func(n, _ luaast.Node) bool {
+		switch n := n.(type) {
+		case *luaast.Call:
+			found = found || b.redisName(n.Fn) != ""
+		case *luaast.Name:
+			for _, value := range b.valuesOf(n.Var) {
+				in := value.Extent().Start.Off
+				found = found || b.calls(value) && in > body[0].Extent().Start.Off && in < body[len(body)-1].Extent().End
+			}
+		}
+		return !found
+	})
+	return found
+}
+
+// calls reports an expression with a command in it, or a call of a function of the script.
+func (b *body) calls(e luaast.Expr) bool {
+	found := false
+	luaast.Inspect([]luaast.Stmt{&luaast.Return{Exprs: []luaast.Expr{e}}}, func(n, _ luaast.Node) bool {
+		c, ok := n.(*luaast.Call)
+		found = found || ok && (b.redisName(c.Fn) != "" || b.localFunc(c) != nil)
+		return !found
+	})
+	return found
+}
+
+// valuesOf are the expressions that give a local its values.
+func (b *body) valuesOf(v *luaast.Var) []luaast.Expr {
+	if v == nil {
+		return nil
+	}
+	return slices.DeleteFunc(append([]luaast.Expr{v.Init}, b.assigned[v]...),
+		func(e luaast.Expr) bool { return e == nil })
 }
 
 func isOrder(op string) bool { return op == "<" || op == ">" || op == "<=" || op == ">=" }
@@ -122,7 +222,10 @@ func (b *body) unboundedArg(e luaast.Expr, seen map[*luaast.Var]bool) string {
 			return b.unboundedArg(e.X, seen)
 		}
 	case *luaast.Binary:
-		if e.Op == "%" || e.Op == "and" || opForm(e.Op) == truth && e.Op != "or" {
+		if e.Op == "and" {
+			return b.unboundedArg(e.R, seen)
+		}
+		if e.Op == "%" || opForm(e.Op) == truth && e.Op != "or" {
 			return ""
 		}
 		if left := b.unboundedArg(e.L, seen); left != "" {
@@ -130,16 +233,11 @@ func (b *body) unboundedArg(e luaast.Expr, seen map[*luaast.Var]bool) string {
 		}
 		return b.unboundedArg(e.R, seen)
 	case *luaast.Call:
-		if name := builtin(e); (name == "tonumber" || name == "math.floor" || name == "math.ceil" ||
-			name == "math.max") && len(e.Args) > 0 {
-			for _, arg := range e.Args {
-				if v := b.unboundedArg(arg, seen); v != "" {
-					return v
-				}
-			}
-		}
+		return b.unboundedCall(e, seen)
 	case *luaast.Index:
-		if isGlobal(e.Obj, "ARGV") {
+		if isGlobal(e.Obj, "ARGV") || b.isDecoded(e.Obj) && !b.isLimited(func(x luaast.Expr) bool {
+			return b.text(x) == b.text(e)
+		}) {
 			return b.text(e)
 		}
 	case *luaast.Name:
@@ -148,16 +246,51 @@ func (b *body) unboundedArg(e luaast.Expr, seen map[*luaast.Var]bool) string {
 	return ""
 }
 
+// asLarge are the functions whose result is as large as one of their arguments.
+var asLarge = map[string]bool{"tonumber": true, "tostring": true, "math.floor": true, "math.ceil": true,
+	"math.max": true, "math.abs": true}
+
+func (b *body) unboundedCall(c *luaast.Call, seen map[*luaast.Var]bool) string {
+	var values []luaast.Expr
+	switch f := b.localFunc(c); {
+	case asLarge[builtin(c)]:
+		values = c.Args
+	case builtin(c) == "unpack" && len(c.Args) > 0 && isGlobal(c.Args[0], "ARGV"):
+		return b.text(c)
+	case f != nil && !seen[localVar(c.Fn)]:
+		seen[localVar(c.Fn)] = true
+		for _, r := range returns(f.Body) {
+			if len(r.Exprs) > 0 && b.unboundedArg(r.Exprs[0], seen) != "" {
+				return b.text(c)
+			}
+		}
+	}
+	for _, value := range values {
+		if v := b.unboundedArg(value, seen); v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// isDecoded reports a table that an argument is the text of.
+func (b *body) isDecoded(e luaast.Expr) bool {
+	v := localVar(e)
+	if v == nil || v.Init == nil || v.Writes > 0 {
+		return false
+	}
+	c, ok := v.Init.(*luaast.Call)
+	return ok && len(c.Args) > 0 && (builtin(c) == "cjson.decode" || builtin(c) == "cmsgpack.unpack") &&
+		b.unboundedArg(c.Args[0], map[*luaast.Var]bool{}) != ""
+}
+
 func (b *body) unboundedVar(n *luaast.Name, seen map[*luaast.Var]bool) string {
 	v := n.Var
-	if v == nil || seen[v] || v.Func != nil || b.isLimited(v) {
+	if v == nil || seen[v] || b.isLimited(func(e luaast.Expr) bool { return localVar(e) == v }) {
 		return ""
 	}
 	seen[v] = true
-	for _, value := range append([]luaast.Expr{v.Init}, b.assigned[v]...) {
-		if value == nil {
-			continue
-		}
+	for _, value := range b.sourcesOf(v) {
 		if arg := b.unboundedArg(value, seen); arg != "" {
 			return v.Name
 		}
@@ -165,9 +298,32 @@ func (b *body) unboundedVar(n *luaast.Name, seen map[*luaast.Var]bool) string {
 	return ""
 }
 
-// isLimited reports that the script compares the variable with something that is no argument, or gives it a limit by
+// sourcesOf are the expressions that give a variable its values: those of a parameter stand in the calls, and that of a
+// local may be one of several of a call.
+func (b *body) sourcesOf(v *luaast.Var) []luaast.Expr {
+	values := b.valuesOf(v)
+	if v.Func != nil {
+		if fn := b.funcVar[v.Func]; fn != nil && fn.Writes == 0 && !b.escaped[fn] {
+			for _, call := range b.callers[fn] {
+				if v.Index < len(call.Args) {
+					values = append(values, call.Args[v.Index])
+				}
+			}
+		}
+	} else if v.Init == nil {
+		luaast.Inspect(b.Body.Body, func(n, _ luaast.Node) bool {
+			if s, ok := n.(*luaast.Local); ok && len(s.Exprs) > 0 && slices.Contains(s.Vars, v) {
+				values = append(values, s.Exprs[len(s.Exprs)-1])
+			}
+			return true
+		})
+	}
+	return values
+}
+
+// isLimited reports that the script compares the value with something that is no argument, or gives it a limit by
 // math.min.
-func (b *body) isLimited(v *luaast.Var) bool {
+func (b *body) isLimited(is func(luaast.Expr) bool) bool {
 	limited := false
 	luaast.Inspect(b.Body.Body, func(n, parent luaast.Node) bool {
 		switch n := n.(type) {
@@ -175,11 +331,11 @@ func (b *body) isLimited(v *luaast.Var) bool {
 			_, inWhile := parent.(*luaast.While)
 			_, inRepeat := parent.(*luaast.Repeat)
 			if isOrder(n.Op) && !inWhile && !inRepeat {
-				limited = limited || localVar(n.L) == v && isBound(n.R) || localVar(n.R) == v && isBound(n.L)
+				limited = limited || is(n.L) && b.isBound(n.R) || is(n.R) && b.isBound(n.L)
 			}
 		case *luaast.Assign:
 			for i, target := range n.Targets {
-				if localVar(target) == v && i < len(n.Exprs) && builtin(n.Exprs[i]) == "math.min" {
+				if is(target) && i < len(n.Exprs) && builtin(n.Exprs[i]) == "math.min" {
 					limited = true
 				}
 			}
@@ -189,8 +345,11 @@ func (b *body) isLimited(v *luaast.Var) bool {
 	return limited
 }
 
-// isBound tells an upper limit from a test for a number above 0.
-func isBound(e luaast.Expr) bool {
+// isBound tells an upper limit from a test for a number above 0, and from a counter.
+func (b *body) isBound(e luaast.Expr) bool {
+	if v := localVar(e); v != nil && v.Writes > 0 && steps(v, b.Body.Body, "+", "-") {
+		return false
+	}
 	n, ok := e.(*luaast.Number)
 	return !ok || n.Value > 1
 }
