@@ -24,7 +24,7 @@ func TestTheListedCommandsAreEnough(t *testing.T) {
 	require.NoError(t, err)
 	_, list, found := strings.Cut(string(text), "- **The Redis user** needs ")
 	require.True(t, found)
-	list, _, _ = strings.Cut(list, "\n- ")
+	list, _, _ = strings.Cut(list, ".")
 	rule := []any{"ACL", "SETUSER", "limited", "on", ">pw", "~*", "-@all"}
 	for _, word := range regexp.MustCompile("`[^`]+`").FindAllString(list, -1) {
 		for _, command := range strings.Fields(strings.Trim(word, "`")) {

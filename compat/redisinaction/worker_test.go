@@ -288,3 +288,16 @@ func TestAWorkerWithoutAHandlerTakesNothing(t *testing.T) {
 	require.ErrorContains(t, w.Run(ctx, nil), "no handler")
 	require.Equal(t, []string{item("a")}, r.LRange(t.Context(), prefix+"queue:q", 0, -1).Val())
 }
+
+// A user who may not remove an item that has run takes none: each start of the worker would run it again.
+func TestAWorkerThatMayNotRemoveTakesNothing(t *testing.T) {
+	t.Parallel()
+	ctx, server := bounded(t), luatomictest.StartServer(t)
+	r := server.Client()
+	require.NoError(t, r.Do(ctx, "ACL", "SETUSER", "limited", "on", ">pw", "allkeys", "+@all", "-lrem").Err())
+	limited := server.Client(func(o *redis.Options) { o.Username, o.Password = "limited", "pw" })
+	require.NoError(t, r.RPush(ctx, "queue:q", item("1")).Err())
+	_, err := newWorker(t, redisinaction.New(limited, nil), "w", nil, "q").Take(ctx)
+	require.ErrorContains(t, err, "run this command")
+	require.Equal(t, []string{"queue:q"}, r.Keys(ctx, "*").Val())
+}

@@ -98,6 +98,32 @@ func TestAPushThatMayNotWriteAllLeavesNothing(t *testing.T) {
 	require.Equal(t, []string{"default"}, r.SMembers(ctx, "queues").Val())
 }
 
+// A push that failed leaves no receipt, also where the user may not delete: the next one under its token adds the jobs.
+func TestAPushOnceThatMayNotTakeItsReceiptBack(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	r := luatomictest.StartServer(t).Client()
+	opts := *r.Options()
+	opts.Username, opts.Password = "limited", "pw"
+	limited := redis.NewClient(&opts)
+	defer func() { require.NoError(t, limited.Close()) }()
+	d, err := sidekiq.New(limited, nil)
+	require.NoError(t, err)
+	jobs := []sidekiq.Job{{Class: "W"}, {Class: "W", Queue: "b"}}
+	for _, refused := range []string{"-sadd", "-lpush"} {
+		require.NoError(t, r.Do(ctx, "ACL", "SETUSER", "limited", "on", ">pw", "~*", "+@all", "-del", refused).Err())
+		_, err = d.PushOnce(ctx, "token", time.Hour, jobs)
+		require.ErrorIs(t, err, lua.ErrExecutedInPart)
+		require.Empty(t, r.Keys(ctx, "*").Val())
+	}
+	require.NoError(t, r.Do(ctx, "ACL", "SETUSER", "limited", "+lpush").Err())
+	pushed, err := d.PushOnce(ctx, "token", time.Hour, jobs)
+	require.NoError(t, err)
+	require.Equal(t, 2, pushed.Ready)
+	require.EqualValues(t, 1, r.LLen(ctx, "queue:b").Val())
+}
+
 // When a key has another type, nothing is written: neither replicas nor the append-only file get a command.
 func TestAPushIsCheckedBeforeItWrites(t *testing.T) {
 	t.Parallel()

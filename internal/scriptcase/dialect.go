@@ -109,7 +109,7 @@ var dialectCalls = map[string][]dialectCall{
 		{"worker_aside", "processes working rescued dead processed processed_day failed failed_day",
 			[]string{"lapsed", "1", "one", "0", "0", "3600", "4", "{", "}"}},
 		{"worker_beat", "processes working", []string{"new", "60000", "0", "10", "1", "99"}},
-		{"worker_return", "processes working queues queue:a page lapsed lapsed:work lapsed-signals rescued",
+		{"worker_return", "processes working queues queue:a page lapsed lapsed-signals rescued lapsed:work",
 			[]string{"lapsed", "1", "a", "2", "two", "1", "one"}},
 		{"worker_take", "processes working processed day queue:a queue:b",
 			[]string{"new", "60000", "100000", "500", "1"}},

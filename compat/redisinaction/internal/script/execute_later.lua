@@ -15,7 +15,6 @@
 ---@reply    (ready int, scheduled int, now int)  now in us
 ---@allow    W002 an undo goes as far as it can
 ---@allow    V002 delayed: an item has an id of its own, and is not among them before
----@allow    V002 receipt: one that is empty is none
 ---@cost     O(log n) for each delayed task, O(1) for each other
 
 local delayed, queue, receipt = KEYS[1], KEYS[2], KEYS[3]
@@ -25,7 +24,7 @@ if #ARGV > 2001 then
 end
 
 local first = redis.call('GET', receipt)
-if first and first ~= '' then
+if first then
   local r, s, at = string.match(first, '^(%d+) (%d+) (%d+)$')
   return {tonumber(r), tonumber(s), tonumber(at)}
 end
@@ -49,8 +48,8 @@ for i = 2, #ARGV, 2 do
   end
 end
 
--- The receipt comes first: it is new, so that taking it back cannot be missed. One
--- that may not be deleted is emptied, which is none.
+-- The receipt comes first: it is new, so that taking it back cannot be missed. Who may write it may take it back, by
+-- an end that is over. To take back the delayed tasks is another right: it is tried before there are any.
 redis.call('SET', receipt, r .. ' ' .. s .. ' ' .. now, 'PX', keep)
 
 local failure
@@ -62,6 +61,9 @@ local function write(command, key, list)
     end
   end
 end
+if r > 0 then
+  write('ZREM', delayed, {added[1]})
+end
 write('ZADD', delayed, scores)
 write('RPUSH', queue, ready)
 
@@ -70,9 +72,7 @@ if failure then
   for i = 1, s do
     redis.pcall('ZREM', delayed, added[i])
   end
-  if type(redis.pcall('DEL', receipt)) == 'table' then
-    redis.pcall('SET', receipt, '', 'PX', 1)
-  end
+  redis.pcall('SET', receipt, '', 'PXAT', 1)
   error({err = failure})
 end
 return {r, s, tonumber(now)}

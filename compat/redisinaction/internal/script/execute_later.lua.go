@@ -15,7 +15,7 @@ import (
 var executeLaterSource string
 
 // ExecuteLaterSHA is the SHA-1 of execute_later.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const ExecuteLaterSHA = "9c446c5f058075256b0d51d1f8e78dd8f35fa7ca"
+const ExecuteLaterSHA = "64110cde201140ddb5a3a1eea11f14b3b9dd4597"
 
 // ExecuteLaterScript is execute_later.lua.
 var ExecuteLaterScript = lua.Script{

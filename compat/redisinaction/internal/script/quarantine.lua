@@ -1,6 +1,6 @@
 --- Quarantine moves an item that no worker can run out of a worker's list.
 ---
----@contract dup-only  an error half-way can leave the item in both lists
+---@contract all-or-nothing  one write
 ---@retry    safe  what has moved is not there any more
 ---@slots    any  the names are those of Redis in Action
 ---@key      working    list  the item that the worker is at
@@ -12,10 +12,10 @@
 local working, malformed = KEYS[1], KEYS[2]
 local body = ARGV[1]
 
-if not redis.call('LPOS', working, body) then
+if redis.call('LINDEX', working, 0) ~= body then
   return 0
 end
+redis.call('LLEN', malformed) -- a key of another type stops the script here
 redis.call('LTRIM', working, 0, -1) -- nothing, but what follows may then use memory over the limit
-redis.call('RPUSH', malformed, body)
-redis.call('LREM', working, 0, body)
+redis.call('LMOVE', working, malformed, 'LEFT', 'RIGHT')
 return 1

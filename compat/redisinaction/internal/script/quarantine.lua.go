@@ -13,7 +13,7 @@ import (
 var quarantineSource string
 
 // QuarantineSHA is the SHA-1 of quarantine.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QuarantineSHA = "86914e073a09b6c7188b50ace5a079662c0768e6"
+const QuarantineSHA = "9cce2b89c5b7605ab84b869dd57d1cb581270aa2"
 
 // QuarantineScript is quarantine.lua.
 var QuarantineScript = lua.Script{
@@ -37,7 +37,7 @@ type QuarantineParams struct {
 
 // Quarantine moves an item that no worker can run out of a worker's list.
 //
-//   - Contract, dup-only: an error half-way can leave the item in both lists.
+//   - Contract, all-or-nothing: one write.
 //   - Retry: safe; sent again after a lost reply; what has moved is not there any more.
 //   - Slots: any; a Redis Cluster refuses keys in different slots; the names are those of Redis in
 //     Action.

@@ -10,6 +10,7 @@
 ---@keys     queue    list  max=100  items, oldest at the head
 ---@reply    (body bytes, from int)?  from: the number of the queue, from 1; 0 if the worker had the item
 ---@cost     O(q) for q queues
+---@allow    W001 the first write removes nothing
 
 local working = KEYS[1]
 if #KEYS > 101 then
@@ -20,9 +21,9 @@ local body = redis.call('LINDEX', working, 0)
 if body then
   return {body, 0}
 end
--- It trims nothing. But on a server over its memory limit, what follows may then use
--- memory, so that a queue can be emptied there.
-redis.call('LTRIM', working, 0, -1)
+-- The list is empty. But on a server over its memory limit, what follows may then use memory, so that a queue can
+-- be emptied there. And a user who may not remove an item when it has run gets the error before it runs.
+redis.call('LREM', working, 1, '')
 for i = 2, #KEYS do
   local queue = KEYS[i]
   body = redis.call('LMOVE', queue, working, 'LEFT', 'RIGHT')

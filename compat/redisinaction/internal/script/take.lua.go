@@ -13,7 +13,7 @@ import (
 var takeSource string
 
 // TakeSHA is the SHA-1 of take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const TakeSHA = "35b2e913f6e27d6671caf2bc35acac3272635b6a"
+const TakeSHA = "bfe4957240fb7435308ec125df36c339602f18f2"
 
 // TakeScript is take.lua.
 var TakeScript = lua.Script{

@@ -126,10 +126,16 @@ for i = 3, #KEYS do
   local list, first, last = lists[place], firsts[place], lasts[place]
   local n = first and last - first + 1 or #list
   if n > 0 and not failure then
+    --< part/push_name.lua
+    -- What is pushed before another write may have to be taken back. LTRIM, which removes nothing here, is refused before.
     local added = redis.pcall('SADD', names, string.sub(queue, skip + 1))
     failure = type(added) == 'table' and added.err
+    listed[i] = added == 1
+    if not failure and (i < #KEYS or l > 0) then
+      failure = redis.pcall('LTRIM', queue, 0, -1).err
+    end
+    -->
     if not failure then
-      listed[i] = added == 1
       local length
       if first then
         length = redis.pcall('LPUSH', queue, unpack(ARGV, first, last))

@@ -15,7 +15,7 @@ import (
 var pushSource string
 
 // PushSHA is the SHA-1 of push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PushSHA = "302017b45b1acdea01c4bda9be287c69b7a9b33e"
+const PushSHA = "2cb27d5be02b9e89bec95be43cd8bfde95711f6e"
 
 // PushScript is push.lua.
 var PushScript = lua.Script{

@@ -113,17 +113,23 @@ local ready = #ARGV - 4 - l / 2
 -- comes before its jobs: neither workers nor a clear find a queue without it. The schedule
 -- is last and is one command, as what was written over in it could not be brought back.
 local result = {math.floor(ready), math.floor(l / 2), time[1] * 1000000 + time[2]}
-local done = redis.pcall('SET', receipt, result[1] .. ' ' .. result[2] .. ' ' .. time[1] .. micros, 'PX', keep)
-local failure = done.err
+redis.call('SET', receipt, result[1] .. ' ' .. result[2] .. ' ' .. time[1] .. micros, 'PX', keep)
+local failure
 local listed, pushed = {}, {}
 for i = 4, #KEYS do
   local queue = KEYS[i]
   local n = #lists[i - 3]
   if n > 0 and not failure then
+    --< part/push_name.lua
+    -- What is pushed before another write may have to be taken back. LTRIM, which removes nothing here, is refused before.
     local added = redis.pcall('SADD', names, string.sub(queue, skip + 1))
     failure = type(added) == 'table' and added.err
+    listed[i] = added == 1
+    if not failure and (i < #KEYS or l > 0) then
+      failure = redis.pcall('LTRIM', queue, 0, -1).err
+    end
+    -->
     if not failure then
-      listed[i] = added == 1
       local length = redis.pcall('LPUSH', queue, unpack(lists[i - 3], 1, math.min(n, 1000)))
       failure = type(length) == 'table' and length.err
       pushed[i] = not failure and n
@@ -149,7 +155,7 @@ if failure then
     end
     -->
   end
-  redis.pcall('DEL', receipt)
+  redis.pcall('SET', receipt, '', 'PXAT', 1) -- it is over: who may write it may take it back
   error({err = failure})
 end
 return result

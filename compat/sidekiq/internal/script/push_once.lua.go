@@ -16,7 +16,7 @@ import (
 var pushOnceSource string
 
 // PushOnceSHA is the SHA-1 of push_once.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PushOnceSHA = "2cc65c0cea7f631562105e50b12748abe5c46a73"
+const PushOnceSHA = "8a5d3d65840ff3e83b1c688b23a5971a13407727"
 
 // PushOnceScript is push_once.lua.
 var PushOnceScript = lua.Script{

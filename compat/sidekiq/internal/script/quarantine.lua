@@ -17,6 +17,11 @@ end
 
 local scores = redis.call('ZMSCORE', set, unpack(ARGV, 1))
 local moved = 0
+-- Where a member may be added and not removed, it would be in both sets. So the right to remove is tried first; and on
+-- a server over its memory limit what follows may then use some.
+if not redis.call('ZSCORE', set, '') then
+  redis.call('ZREM', set, '')
+end
 for i = 1, #ARGV do
   local member = ARGV[i]
   if scores[i] then

@@ -13,7 +13,7 @@ import (
 var quarantineSource string
 
 // QuarantineSHA is the SHA-1 of quarantine.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QuarantineSHA = "ec3c6ff6b8b8501750fb1fca4981952a3e4493ae"
+const QuarantineSHA = "2b67ed83642de85cd94eac2567b312788013311f"
 
 // QuarantineScript is quarantine.lua.
 var QuarantineScript = lua.Script{

@@ -61,6 +61,17 @@ elseif form == '2' then
   stamp = time[1] .. string.sub(micros, 1, 3)
 end
 
+local spare = 0
+--< part/trim_dead.lua
+-- Sidekiq removes all that are too old or too many at once. Here a call removes a thousand at most: after a bound was
+-- lowered, the next calls remove the rest. The right to remove is tried before a job is added: this range is empty.
+local old = redis.call('ZCOUNT', to, '-inf', string.format('%.0f', time[1] - keep) .. '.' .. fraction)
+local many = redis.call('ZCARD', to) + 2 - max -- with the job that comes
+spare = math.min(math.max(old, many), 1000)
+if spare > 0 then
+  redis.call('ZREMRANGEBYRANK', to, 1, 0)
+end
+-->
 --< part/failed_move.lua
 -- The field does not exist. A script whose first write frees memory may go on to use
 -- some: a job that failed leaves its worker also when the server is full.
@@ -68,15 +79,9 @@ redis.call('HDEL', working, '')
 redis.call('ZADD', to, at, table.concat(parts, stamp))
 redis.call('HDEL', working, id)
 -->
---< part/trim_dead.lua
--- Sidekiq removes all that are too old or too many at once. Here a call removes a thousand at most: after a bound was
--- lowered, the next calls remove the rest.
-local old = redis.call('ZCOUNT', to, '-inf', string.format('%.0f', time[1] - keep) .. '.' .. fraction)
-local many = redis.call('ZCARD', to) + 1 - max
-if old > 0 or many > 0 then
-  redis.call('ZREMRANGEBYRANK', to, 0, math.min(math.max(old, many), 1000) - 1)
+if spare > 0 then
+  redis.call('ZREMRANGEBYRANK', to, 0, spare - 1)
 end
--->
 --< part/count_failure.lua
 redis.pcall('INCR', processed)
 redis.pcall('INCR', processed_day)

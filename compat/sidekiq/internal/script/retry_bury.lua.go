@@ -16,7 +16,7 @@ import (
 var retryBurySource string
 
 // RetryBurySHA is the SHA-1 of retry_bury.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RetryBurySHA = "fac7af8a0ae7e346d913473733e8d2251450eb9e"
+const RetryBurySHA = "e30f5f67516005ffefcf0288b0e016db9545f102"
 
 // RetryBuryScript is retry_bury.lua.
 var RetryBuryScript = lua.Script{

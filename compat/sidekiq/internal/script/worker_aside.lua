@@ -73,6 +73,19 @@ local stamp = millis == '1' and time[1] .. string.sub(micros, 1, 3) or time[1] .
 local at = string.format('%.0f', time[1] + delay) .. '.' .. fraction
 -->
 
+local spare = 0
+if max > 0 then
+  --< part/trim_dead.lua
+  -- Sidekiq removes all that are too old or too many at once. Here a call removes a thousand at most: after a bound was
+  -- lowered, the next calls remove the rest. The right to remove is tried before a job is added: this range is empty.
+  local old = redis.call('ZCOUNT', to, '-inf', string.format('%.0f', time[1] - keep) .. '.' .. fraction)
+  local many = redis.call('ZCARD', to) + 2 - max -- with the job that comes
+  spare = math.min(math.max(old, many), 1000)
+  if spare > 0 then
+    redis.call('ZREMRANGEBYRANK', to, 1, 0)
+  end
+  -->
+end
 --< part/failed_move.lua
 -- The field does not exist. A script whose first write frees memory may go on to use
 -- some: a job that failed leaves its worker also when the server is full.
@@ -82,15 +95,9 @@ redis.call('HDEL', working, id)
 -->
 if max > 0 then
   redis.pcall('HDEL', rescued, jid)
-  --< part/trim_dead.lua
-  -- Sidekiq removes all that are too old or too many at once. Here a call removes a thousand at most: after a bound was
-  -- lowered, the next calls remove the rest.
-  local old = redis.call('ZCOUNT', to, '-inf', string.format('%.0f', time[1] - keep) .. '.' .. fraction)
-  local many = redis.call('ZCARD', to) + 1 - max
-  if old > 0 or many > 0 then
-    redis.call('ZREMRANGEBYRANK', to, 0, math.min(math.max(old, many), 1000) - 1)
+  if spare > 0 then
+    redis.call('ZREMRANGEBYRANK', to, 0, spare - 1)
   end
-  -->
 else
   local jids = { jid }
   --< part/count_rescue.lua

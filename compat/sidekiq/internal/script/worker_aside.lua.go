@@ -16,7 +16,7 @@ import (
 var workerAsideSource string
 
 // WorkerAsideSHA is the SHA-1 of worker_aside.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerAsideSHA = "391a19530caf3370c39493f019b9ce2c0f43096c"
+const WorkerAsideSHA = "6dd8ad7dec17d68a5820403325baf2b214cfa035"
 
 // WorkerAsideScript is worker_aside.lua.
 var WorkerAsideScript = lua.Script{

@@ -65,9 +65,9 @@ end
 
 if n > 0 then
   redis.call('LLEN', queue)
-  -- The member does not exist. A script whose first write frees memory may go on to
-  -- use some: no job stays with a dead process because the server is full.
-  redis.call('ZREM', processes, '')
+  -- The field does not exist. A script whose first write frees memory may go on to use some: no job stays with a
+  -- dead process because the server is full. And a job that may not be removed from the hash is not added.
+  redis.call('HDEL', working, '')
   redis.call('SADD', queues, name)
   redis.call('RPUSH', queue, unpack(payloads, 1, math.min(n, 1000)))
   left = left - redis.call('HDEL', working, unpack(ids, 1, math.min(n, 1000)))

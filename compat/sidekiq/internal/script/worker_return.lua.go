@@ -14,7 +14,7 @@ import (
 var workerReturnSource string
 
 // WorkerReturnSHA is the SHA-1 of worker_return.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerReturnSHA = "8b1d97ceb608fc88051a1990f0a72f0e427df1ca"
+const WorkerReturnSHA = "5d54be28fe9d3ab422147ab09c020001ab868117"
 
 // WorkerReturnScript is worker_return.lua.
 var WorkerReturnScript = lua.Script{

@@ -106,6 +106,22 @@ end
 -- some: so workers can drain a server that is over its limit.
 redis.call('ZREM', processes, '')
 
+-- A job that could be added to the hash, and not removed from it later or from its queue, would be performed twice. So
+-- the rights to remove are tried first: the field '' does not exist, and LTRIM removes nothing here.
+if f > 0 or #ARGV > 4 then
+  local finished = redis.call('HDEL', working, '', unpack(ARGV, 5, math.min(#ARGV, 1004)))
+  if finished > 0 then
+    redis.pcall('INCRBY', processed, finished)
+    redis.pcall('INCRBY', day, finished)
+    redis.pcall('EXPIRE', day, 157680000) -- five years, as Sidekiq has it
+  end
+end
+for i = 5, #KEYS do
+  local queue = KEYS[i]
+  if cut[queue] then
+    redis.call('LTRIM', queue, 0, -1)
+  end
+end
 if j > 0 then
   local time = redis.call('TIME')
   local over = time[1] * 1000 + math.floor(time[2] / 1000) + lease
@@ -122,14 +138,6 @@ if f > 0 then
   end
 end
 
-if #ARGV > 4 then
-  local finished = redis.call('HDEL', working, unpack(ARGV, 5, math.min(#ARGV, 1004)))
-  if finished > 0 then
-    redis.pcall('INCRBY', processed, finished)
-    redis.pcall('INCRBY', day, finished)
-    redis.pcall('EXPIRE', day, 157680000) -- five years, as Sidekiq has it
-  end
-end
 if none then
   -- A call that has no job leaves its number as well, for a copy that comes late.
   redis.call('HSET', working, 'last', string.format('%.0f', last))

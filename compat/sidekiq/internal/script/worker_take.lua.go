@@ -15,7 +15,7 @@ import (
 var workerTakeSource string
 
 // WorkerTakeSHA is the SHA-1 of worker_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerTakeSHA = "a4902788c9d70960f742e541981c05bdf60524a0"
+const WorkerTakeSHA = "99e2070bff7c9c90d3171243ebbc6a300953f0ac"
 
 // WorkerTakeScript is worker_take.lua.
 var WorkerTakeScript = lua.Script{
