@@ -18,13 +18,13 @@ import (
 // Leases are several locks that AcquireAll has acquired.
 type Leases []*Lease
 
-// Release releases all of them in one round trip, within 10 s, and joins the errors. A lease of another Locker than the
-// first has a round trip of its own. See Lease.Release.
+// Release releases all leases in one round trip, within 10 s, and joins their errors. A lease from another Locker than
+// the first lease's takes a round trip of its own. See Lease.Release.
 func (ls Leases) Release(ctx context.Context) error {
 	return ls.together(ctx, func(ctx context.Context, l *Lease) error { return l.Release(ctx) })
 }
 
-// Err is the first loss among them, nil while all hold. It sends nothing.
+// Err returns the error of the first lease that is lost, and nil while all leases hold. It sends nothing.
 func (ls Leases) Err() error {
 	for _, l := range ls {
 		if err := l.Err(); err != nil {
@@ -34,7 +34,7 @@ func (ls Leases) Err() error {
 	return nil
 }
 
-// Keep renews all of them; the context ends when the first is lost. See Lease.Keep.
+// Keep renews all leases. The context that it returns ends when the first lease is lost. See Lease.Keep.
 func (ls Leases) Keep(ctx context.Context) context.Context {
 	all := &keptAll{}
 	all.Context, all.cancel = context.WithCancelCause(ctx)
@@ -46,7 +46,8 @@ func (ls Leases) Keep(ctx context.Context) context.Context {
 	return all
 }
 
-// keptAll ends with the first of its leases. Its Err reads the clocks, as that of each lease's context does.
+// keptAll is a context that ends with the first of its leases. Its Err reads the clocks, as Err of each lease's context
+// does.
 type keptAll struct {
 	context.Context // ended by cancel
 	cancel          context.CancelCauseFunc
@@ -66,16 +67,17 @@ func (k *keptAll) Err() error {
 // maxLocks is how many locks AcquireAll takes.
 const maxLocks = 100
 
-// AcquireAll waits until it has all the locks, at most 100, or ctx ends. The leases are in the order of the names.
+// AcquireAll waits until it has all locks, at most 100, or until ctx ends. The leases are in the order of the names.
 //
-// Where Options.Tag puts the locks into one slot, one script acquires all or none. Else one round trip, on a cluster
-// one to each node, tries all, and a second one those that are free and waited for. In both cases AcquireAll holds
-// nothing while it waits: it waits in the queue of the first lock, in the order of their names, that it found held, and
-// when it has that one tries the others again. So two calls for the same locks cannot block each other, but a call for
-// many may wait for long while others acquire them one at a time. Where the lease of that one ends before the others
-// are there, AcquireAll starts over after Poll at most: use a TTL that is longer than two round trips.
+// With Options.Tag all locks are in one slot, and one script acquires all locks or none. Without a tag, one round trip
+// tries all locks (on a cluster, one round trip to each node). A second one tries the locks that are free and have
+// waiters. In both cases AcquireAll holds nothing while it waits. It waits in the queue of one lock: of those that it
+// found held, the first by name. When it has that lock, it tries the others again. So two calls for the same locks
+// cannot block each other. But a call for many locks may wait for long while others acquire them one at a time. If the
+// lease of the first lock ends before the call has the others, AcquireAll starts over after Poll at most: use a TTL
+// that is longer than two round trips.
 //
-// Keys: those of each lock. Cost: O(n) of the names, for each attempt.
+// Keys: those of each lock. Cost of each attempt: O(n) of the names.
 func (l *Locker) AcquireAll(ctx context.Context, names ...string) (Leases, error) {
 	order, err := lockOrder(names)
 	if err != nil {
@@ -108,7 +110,8 @@ func (l *Locker) AcquireAll(ctx context.Context, names ...string) (Leases, error
 		case errors.As(err, &held):
 			first, err = l.Acquire(ctx, blocked)
 		case first != nil && errors.Is(err, ErrLost):
-			// Its lease ended before the others were there, so it is held by another or free.
+			// The lease of first ended before the other locks were acquired: the lock is free or another owner holds
+			// it.
 			first, err = nil, nil
 			clock.Sleep(ctx, l.opts.pollDelay()) // where TTL is shorter than a round, the next one may end so, too
 		}
@@ -134,7 +137,7 @@ func lockOrder(names []string) ([]string, error) {
 	return order, nil
 }
 
-// inOrder are the leases, which are in the order of their names, in the order of the caller's.
+// inOrder takes leases in the order of the sorted names and returns them in the order of the caller's names.
 func inOrder(leases Leases, order, names []string) Leases {
 	out := make(Leases, len(names))
 	for i, name := range names {
@@ -144,8 +147,8 @@ func inOrder(leases Leases, order, names []string) Leases {
 	return out
 }
 
-// abandon releases leases that are of no use. That one was lost is no error then. The call goes on when the caller
-// whose context has ended has left.
+// abandon releases leases that are of no use. A lost lease is no error here. When ctx ends, the caller returns and the
+// call goes on.
 func (ls Leases) abandon(ctx context.Context) error {
 	if len(ls) == 0 {
 		return nil
@@ -160,8 +163,9 @@ func (ls Leases) abandon(ctx context.Context) error {
 	})
 }
 
-// acquireEach tries all locks in one round trip; first is one of them that is held. When one is held by another owner
-// it releases those that it acquired, but not first, and returns the name of that one.
+// acquireEach tries all locks in one round trip; first is the lease that the caller already has. When another owner
+// holds one of the locks, acquireEach releases the locks that it acquired, but not first, and returns the name of that
+// lock.
 func (l *Locker) acquireEach(
 	ctx context.Context, begun time.Time, names []string, first *Lease,
 ) (Leases, string, error) {
@@ -194,8 +198,8 @@ func (l *Locker) acquireEach(
 	return leases, "", nil
 }
 
-// tryEach makes one attempt for each lease, in one round trip; those that it acquired have begun. The error is of the
-// first that it did not acquire, which it names.
+// tryEach makes one attempt for each lease, in one round trip, and begins the leases that it acquired. It returns the
+// name of the first lock that it did not acquire, and the error of that lock.
 func (l *Locker) tryEach(ctx context.Context, begun time.Time, leases Leases) (
 	acquired Leases, blocked string, _ error,
 ) {
@@ -234,7 +238,7 @@ func (l *Locker) tryEach(ctx context.Context, begun time.Time, leases Leases) (
 	return acquired, blocked, errors.Join(failed, withdrawn)
 }
 
-// tryAll makes one attempt for each request that is in time; sent is when they were sent.
+// tryAll makes one attempt for all requests, in time as lease.InTime defines it; sent is when the attempt was sent.
 func (l *Locker) tryAll(ctx context.Context, rs []*request) (
 	sent time.Time, results []gen.LockAcquireResult, errs []error,
 ) {
@@ -255,8 +259,8 @@ func (l *Locker) tryAll(ctx context.Context, rs []*request) (
 	return sent, results, errs
 }
 
-// acquireInOneScript acquires all locks or none, under the token of first if that is not nil. When one is held by
-// another owner it returns the name of that one.
+// acquireInOneScript acquires all locks or none, under the token of first if first is not nil. When another owner holds
+// one of the locks, it returns the name of that lock.
 func (l *Locker) acquireInOneScript(
 	ctx context.Context, begun time.Time, names []string, first *Lease,
 ) (Leases, string, error) {
@@ -286,7 +290,7 @@ func (l *Locker) acquireInOneScript(
 	return leases, "", leases.beginAll(ctx, begun, first, sent, r.Fences)
 }
 
-// runAll makes one attempt by one script that is in time; sent is when it was sent.
+// runAll makes one attempt with one script, in time as lease.InTime defines it; sent is when the attempt was sent.
 func (l *Locker) runAll(ctx context.Context, leases Leases) (sent time.Time, r gen.LockAcquireAllResult, err error) {
 	first := &leases[0].request
 	p := gen.LockAcquireAllParams{Own: first.own, Life: l.opts.life(), Floor: l.hub.floor.Last()}
@@ -314,8 +318,8 @@ func (l *Locker) runAll(ctx context.Context, leases Leases) (sent time.Time, r g
 	return sent, r, err
 }
 
-// undone withdraws all of them unless the server has executed no attempt, and releases first before that, which has
-// begun. It returns the errors of both.
+// undone withdraws all requests unless the server has executed no attempt. Before that it releases first, whose lease
+// has begun. It returns the errors of both.
 func (ls Leases) undone(ctx context.Context, first *Lease, err error) error {
 	if !ls[0].request.unsettled() || errors.Is(err, lua.ErrWrongType) {
 		return err
@@ -333,8 +337,8 @@ func (ls Leases) undone(ctx context.Context, first *Lease, err error) error {
 	return errors.Join(err, withdrawn)
 }
 
-// beginAll begins the leases that one script granted to an acquire that has waited since begun. That of first has begun
-// before: its end moves.
+// beginAll begins the leases that one script granted to an acquire that has waited since begun. The lease of first
+// began earlier, so beginAll only moves its end.
 func (ls Leases) beginAll(ctx context.Context, begun time.Time, first *Lease, sent time.Time, fences []int64) error {
 	others, lost := make(Leases, 0, len(ls)), error(nil)
 	for i, lease := range ls {
@@ -351,8 +355,8 @@ func (ls Leases) beginAll(ctx context.Context, begun time.Time, first *Lease, se
 	return nil
 }
 
-// regranted moves the end of a lease that an acquire sent at sent found held, with that fence. It returns an ErrLost
-// where the lease was over in between.
+// regranted moves the end of a lease that its owner acquired again, with that fence, by a request sent at sent. It
+// returns an ErrLost when the lease was over in between.
 func (l *Lease) regranted(sent time.Time, fence int64) error {
 	err := l.Err()
 	if err == nil && fence != l.fence {
@@ -365,7 +369,7 @@ func (l *Lease) regranted(sent time.Time, fence int64) error {
 	return l.state.Extended(sent, l.request.opts.TTL)
 }
 
-// oneToken makes leases with the token of first, which is one of them, or with one of their own.
+// oneToken makes leases with one common token: that of first, which is one of them, or a new one if first is nil.
 func (l *Locker) oneToken(names []string, first *Lease) (Leases, error) {
 	leases := make(Leases, 0, len(names))
 	for _, name := range names {

@@ -8,13 +8,13 @@ import (
 	"github.com/luatomic/luatomic/internal/lease"
 )
 
-// grace is how long a caller whose context has ended, or whose Locker is closed, waits for a call that goes on after
-// that.
+// grace is how long a caller still waits for a call after its context has ended or its Locker was closed. The call goes
+// on after that.
 const grace = 20 * time.Millisecond
 
-// behind makes a call that gives something back, or notifies: under a context that does not end with ctx. It returns
-// when the call does, or a moment after the end of ctx or the Close of all, with nil, while the call goes on: Close
-// waits for it.
+// behind makes a call that gives something back or notifies, under a context that does not end with ctx. It returns
+// when the call does. When ctx ends or all is closed, it returns nil a moment later, and the call goes on. Close waits
+// for the call.
 func behind(ctx context.Context, all *calls.Group, call func(context.Context) error) error {
 	done := make(chan error, 1)
 	all.Add()

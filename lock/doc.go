@@ -1,10 +1,10 @@
-// Package lock holds locks with fencing tokens on Redis, and what is built on the same lease: semaphores, read-write
-// locks, elections, several locks at once.
+// Package lock has locks with fencing tokens on Redis. Semaphores, read-write locks, elections and the acquire of
+// several locks at once are built on the same lease.
 //
 // # The record
 //
-// A lock is one string, lock:{name}, and while a process waits one list, lockq:{name}. The string is a line of text
-// that one can read with GET:
+// A lock is one string, lock:{name}. While a process waits, there is also a list, lockq:{name}. The string is a line of
+// text, which GET shows:
 //
 //	2 fence sign void owner delay afterlife note
 //
@@ -29,16 +29,16 @@
 //
 // # Waiting
 //
-// Waiting sends nothing. An acquire that finds the lock held puts an entry into the queue in the same script. The
-// script that frees the lock takes the first entry out, writes its owner into the string, and publishes to the one
-// process that made the entry: one call for each hand-over, whatever the number of waiters. PUBSUB NUMSUB says whether
-// that process is still subscribed; if not, the script goes on to the next entry in the same call. The script also
-// notifies the first waiter of another process, which makes an attempt when the first lease of the new holder is over.
-// That notification, and the remaining time that each failed attempt returns, cover holders that die. Expiry events are
-// not used.
+// A waiter sends nothing while it waits. An acquire that finds the lock held puts an entry into the queue in the same
+// script. The script that frees the lock takes the first entry out of the queue, writes its owner into the string, and
+// publishes a message to the process that made the entry. So a hand-over is one call, whatever the number of waiters.
+// PUBSUB NUMSUB says whether that process is still subscribed. If it is not, the script goes on to the next entry in
+// the same call. The script also notifies the first waiter of another process, which makes an attempt when the first
+// lease of the new holder is over. That notification, and the remaining time that each failed attempt returns, cover
+// holders that die. Expiry events are not used.
 //
-// # Where to read on
+// # Where to continue
 //
-// The way from Locker.Acquire to its Lua has three steps: lease.go asks the hub to wait, wait.go makes attempts by the
-// protocol, plain.go (a plain lock) or permit.go (a permit) calls the generated function of one script.
+// Locker.Acquire reaches its Lua script in three steps. lease.go asks the hub to wait. wait.go makes attempts through
+// the protocol. plain.go (a plain lock) or permit.go (a permit) calls the generated function of one script.
 package lock

@@ -12,9 +12,9 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Election lets one process of many lead. It is the plain lock of its name, with the leader's value as its note:
-// Info, List, ForceRelease and Steal work on it, and so do the options MaxHold and LockDelay. It is safe
-// for concurrent use.
+// Election lets one process of many lead. It is the plain lock of its name, with the leader's value as its note. So
+// Info, List, ForceRelease and Steal work on it, and the options MaxHold and LockDelay apply. It is safe for concurrent
+// use.
 type Election struct {
 	locker *Locker
 	name   string
@@ -23,7 +23,7 @@ type Election struct {
 // Election returns the election of that name. Nothing is sent.
 func (l *Locker) Election(name string) *Election { return &Election{locker: l, name: name} }
 
-// Leadership is the lease of a leader. Keep renews it; the context that Keep returns is the one to lead under. Its
+// Leadership is the lease of a leader. Keep renews it. Do the leader's work under the context that Keep returns. Its
 // methods are safe for concurrent use.
 type Leadership struct {
 	lease    *Lease
@@ -40,9 +40,9 @@ type Leader struct {
 	Remaining time.Duration
 }
 
-// Campaign waits until it is elected or ctx ends, as Locker.Acquire does, and notifies the observers: one round trip
-// more. The value has at most 1024 bytes.
-// Keys: lock:{name}, lockq:{name}. Channel: lock:{name}:e. Cost: O(log n) of the candidates.
+// Campaign waits until it is elected or ctx ends, as Locker.Acquire does. Then it notifies the observers, in one more
+// round trip. The value has at most 1024 bytes. Keys: lock:{name}, lockq:{name}. Channel: lock:{name}:e. Cost: O(log n)
+// of the candidates.
 func (e *Election) Campaign(ctx context.Context, value string) (*Leadership, error) {
 	lease, err := e.candidate(value)
 	if err != nil {
@@ -55,9 +55,9 @@ func (e *Election) Campaign(ctx context.Context, value string) (*Leadership, err
 	return &Leadership{lease, e}, nil
 }
 
-// Lead campaigns, runs f while it leads, and resigns. It renews the lease while f runs; the context of f ends when
-// the leadership is lost. See Locker.Do.
-// Keys: lock:{name}, lockq:{name}. Channel: lock:{name}:e. Cost: O(log n) of the candidates.
+// Lead campaigns, runs f while it leads, and resigns. It renews the lease while f runs. The context of f ends when the
+// leadership is lost. See Locker.Do. Keys: lock:{name}, lockq:{name}. Channel: lock:{name}:e. Cost: O(log n) of the
+// candidates.
 func (e *Election) Lead(ctx context.Context, value string, f func(context.Context, *Leadership) error) error {
 	lease, err := e.candidate(value)
 	if err != nil {
@@ -80,7 +80,7 @@ func (e *Election) candidate(value string) (*Lease, error) {
 	return newLocker(e.locker.hub, opts).newLease(e.name)
 }
 
-// notify has the observers read who leads. Where it fails they read when the lease that they know of is over.
+// notify tells the observers to read who leads. If it fails, they read when the lease that they know of is over.
 func (e *Election) notify(ctx context.Context, k keys.Lock) {
 	e.locker.hub.publish(ctx, k.Observers(), "e")
 }
@@ -115,11 +115,10 @@ func (l *Leadership) Extend(ctx context.Context) error { return l.lease.Extend(c
 // Keep renews the lease and returns a context that ends with ctx or with the leadership. See Lease.Keep.
 func (l *Leadership) Keep(ctx context.Context) context.Context { return l.lease.Keep(ctx) }
 
-// Proclaim changes the value of the leader, if it still leads, in one script, and notifies the observers: one round
-// trip more. Where an attempt may still be on its way, a third one makes that void. An ErrLost says that it does not
-// lead any more, an ErrRevoked that the leadership was taken away; it is over then. After Resign the ErrLost matches
-// ErrReleased.
-// Keys: lock:{name}. Channel: lock:{name}:e. Cost: O(1).
+// Proclaim changes the value of the leader, if it still leads, in one script. Then it notifies the observers, in a
+// second round trip. If an attempt may still be on its way, a third round trip makes it void. An ErrLost says that the
+// process no longer leads. An ErrRevoked says that the leadership was taken away; it is over then. After Resign the
+// ErrLost matches ErrReleased. Keys: lock:{name}. Channel: lock:{name}:e. Cost: O(1).
 func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	if l.Err() != nil {
 		return l.Extend(ctx) // it sends nothing, and says why
@@ -145,7 +144,7 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	return nil
 }
 
-// lost ends a leadership that the server does not have any more. An extension says why.
+// lost ends a leadership that the server no longer has. The error of an extension says why.
 func (l *Leadership) lost(ctx context.Context) error {
 	if err := l.Extend(ctx); errors.Is(err, ErrLost) {
 		return err
@@ -155,8 +154,8 @@ func (l *Leadership) lost(ctx context.Context) error {
 	return lost
 }
 
-// Resign gives the leadership to the next candidate, as Lease.Release does, and notifies the observers.
-// Keys: lock:{name}, lockq:{name}. Channel: lock:{name}:e. Cost: O(log n) of the candidates.
+// Resign hands the leadership to the next candidate, as Lease.Release does, and notifies the observers. Keys:
+// lock:{name}, lockq:{name}. Channel: lock:{name}:e. Cost: O(log n) of the candidates.
 func (l *Leadership) Resign(ctx context.Context) error {
 	defer l.election.notify(ctx, l.lease.request.keys)
 	return l.lease.Release(ctx)
@@ -165,8 +164,7 @@ func (l *Leadership) Resign(ctx context.Context) error {
 // Release is Resign.
 func (l *Leadership) Release(ctx context.Context) error { return l.Resign(ctx) }
 
-// Leader reads who leads; the zero Leader when nobody does.
-// Keys: lock:{name}, lockq:{name}. Cost: O(1).
+// Leader reads who leads. It returns the zero Leader when nobody leads. Keys: lock:{name}, lockq:{name}. Cost: O(1).
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	info, err := e.locker.Info(ctx, e.name)
 	if err != nil || !info.Held {
@@ -175,13 +173,14 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	return Leader{Value: info.Note, Fence: info.Fence, Remaining: info.Remaining}, nil
 }
 
-// Observe yields who leads: first the present leader, then each change, which is another leader, none, or another
-// value. A leader that came and went between two reads is not seen. It ends with ctx, or when the loop is left.
+// Observe yields who leads: first the present leader, then each change. A change is another leader, no leader, or
+// another value. Observe misses a leader that came and went between two reads. It ends with ctx, or when the caller
+// leaves the loop.
 //
-// Between changes it sends one command for each lease that it sees: changes are published, and when the lease that it
-// knows of should be over it reads again, which covers leaders that die and notifications that are lost. Where a read
-// fails, it yields the error and goes on with the next.
-// Keys: lock:{name}, lockq:{name}. Channel: lock:{name}:e.
+// Changes are published. Between them Observe sends one command for each lease that it sees: it reads again when the
+// lease that it knows of should be over. That covers leaders that die and notifications that are lost. When a read
+// fails, Observe yields the error and goes on with the next read. Keys: lock:{name}, lockq:{name}. Channel:
+// lock:{name}:e.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		k, err := keys.NewLock(e.locker.opts.Prefix, e.locker.opts.Tag, e.name)

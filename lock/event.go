@@ -4,7 +4,7 @@ import "time"
 
 // Event is a change in the life of a lock, for metrics and logs.
 type Event struct {
-	// Kind says what happened.
+	// Kind is what happened.
 	Kind EventKind
 	// Name is the name of the lock, semaphore or read-write lock.
 	Name string
@@ -40,7 +40,7 @@ func (k EventKind) String() string {
 
 var eventNames = [...]string{"unknown", "acquired", "queued", "released", "lost"}
 
-// observe reports the event.
+// observe passes the event to Options.Observe.
 func (o *Options) observe(e Event) {
 	if o.Observe != nil {
 		o.Observe(e)

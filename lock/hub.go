@@ -14,8 +14,8 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// hub is what the Lockers of a process share: the waiters, the leases that are kept, and the connection on which both
-// are notified. A message is one line:
+// hub is what a Locker and the Lockers made from it share: the waiters, the leases that are kept, and the connection on
+// which both are notified. A message is one line:
 //
 //	g owner fence start length key   the lock at the key is granted to the owner, from start (us) for length (ms)
 //	f owner                      the owner makes another attempt: the limit changed, or a permit was given back
@@ -54,10 +54,10 @@ func newHub(client lua.Client, prefix string) *hub {
 	return h
 }
 
-// ErrClosed is what an Acquire that waits returns when its Locker is closed, and each one after that.
+// ErrClosed is the error of an Acquire that waits when its Locker is closed, and of each acquire after that.
 var ErrClosed = errors.New("luatomic: locker closed")
 
-// end ends the connections, the waiters and the renewals.
+// end closes the connections and ends the waiters and the renewals.
 func (h *hub) end() {
 	none := h.calls.Close()
 	h.subscriptions.Close()
@@ -65,8 +65,8 @@ func (h *hub) end() {
 	calls.Await(none)
 }
 
-// enter begins an acquire, of which every request is made under bound: Close ends that, wherever the acquire waits and
-// for whatever, and waits for its leave. After Close it is ErrClosed.
+// enter begins an acquire, which makes all its requests under bound. Close ends bound, whatever the acquire waits for,
+// and then waits for leave. After Close, enter returns ErrClosed.
 func (h *hub) enter(ctx context.Context) (bound context.Context, leave func(), err error) {
 	if !h.calls.Begin() {
 		return nil, nil, ErrClosed
@@ -78,7 +78,7 @@ func (h *hub) enter(ctx context.Context) (bound context.Context, leave func(), e
 	}, nil
 }
 
-// open is ErrClosed where the hub was closed while the server granted something: no keeper would renew it.
+// open returns ErrClosed when the hub was closed while the server granted something: no keeper would renew the lease.
 func (h *hub) open() error {
 	select {
 	case <-h.calls.Closed():
@@ -88,9 +88,9 @@ func (h *hub) open() error {
 	}
 }
 
-// confirmed is called when a channel is subscribed. Messages before that are lost. A lease may have been taken away
-// before the first subscription, too: it is kept already while the process subscribes. A waiter joins the queue after
-// it.
+// confirmed is called when a channel is subscribed. Messages before that are lost. Before the first subscription, too,
+// a lease may have been taken away: the keeper has it while the process subscribes. A waiter joins the queue only after
+// the subscription.
 func (h *hub) confirmed(channel string, again bool) {
 	if channel == h.inbox {
 		h.keeper.RenewAll()
@@ -101,7 +101,7 @@ func (h *hub) confirmed(channel string, again bool) {
 	h.observers.confirmed(channel, again)
 }
 
-// received takes one message to the waiter, the leases or the observers that it is for.
+// received passes one message to the waiter, the leases or the observers that it is for.
 func (h *hub) received(channel, message string) {
 	messageType, args, _ := strings.Cut(message, " ")
 	token, args, _ := strings.Cut(args, " ")
@@ -128,7 +128,8 @@ func (h *hub) request(name string, k keys.Lock, token string, opts *Options, scr
 	}
 }
 
-// channelOf is the prefix of the channel on which a process is notified of the lock: the name of the process follows.
+// channelOf is the prefix of the channels on which processes are notified of the lock. The name of a process follows
+// it.
 func (h *hub) channelOf(k keys.Lock) string {
 	if h.subscriptions.Tagged() {
 		return k.Channel("")
@@ -143,8 +144,8 @@ func (h *hub) notifyForced(ctx context.Context, r *request, token string) {
 	h.publish(ctx, r.keys.Observers(), "e")
 }
 
-// notifyRevoked notifies the process of the token that its lease was taken away. The script did so on the server of the
-// lock; on a cluster or a Ring a process is subscribed to its inbox, which may be on another one.
+// notifyRevoked notifies the process of the token that its lease was taken away. The script has published on the server
+// of the lock. But on a cluster or a Ring a process is subscribed to its inbox, which may be on another server.
 func (h *hub) notifyRevoked(ctx context.Context, token, key string) {
 	process, _, ok := strings.Cut(token, ".")
 	if !ok || !h.subscriptions.Tagged() {
@@ -154,11 +155,11 @@ func (h *hub) notifyRevoked(ctx context.Context, token, key string) {
 	h.publish(ctx, keys.LockInbox(h.prefix)+process, "r "+token+" "+key)
 }
 
-// publishMost is how long a caller waits for a message that was sent beside its call.
+// publishMost is how long a caller waits at most for a message that is sent beside its call.
 const publishMost = time.Second
 
-// publish publishes a message that does not decide the call of ctx. The call does not wait for it beyond the end of
-// ctx.
+// publish publishes a message on which the result of the call does not depend. It waits for the reply until ctx ends,
+// at most.
 func (h *hub) publish(ctx context.Context, channel, message string) {
 	ctx, cancel := context.WithTimeout(ctx, publishMost)
 	defer cancel()
@@ -166,7 +167,7 @@ func (h *hub) publish(ctx context.Context, channel, message string) {
 }
 
 // giveBack gives back a grant that nobody waits for: its acquire was withdrawn before it joined the queue, or joined it
-// twice. args are those of the message of the grant.
+// twice. args are the arguments of the grant's message.
 func (h *hub) giveBack(token, args string) {
 	fields := strings.SplitN(args, " ", 4)
 	if len(fields) < 4 {
@@ -190,9 +191,9 @@ func (h *hub) giveBack(token, args string) {
 // inboxTimeout bounds the first subscription to the inbox.
 const inboxTimeout = 10 * time.Second
 
-// subscribeInbox subscribes to the channel of this process, in the background: a lease that is kept needs to know
-// when it is taken away, and does not wait for that. It is called after the lease is kept, so that the confirmation
-// renews the lease.
+// subscribeInbox subscribes to the channel of this process, in the background: the holder of a kept lease is told there
+// when it is taken away, and Keep does not wait for the subscription. It is called after the keeper has the lease, so
+// that the confirmation renews the lease.
 func (h *hub) subscribeInbox() {
 	first := false
 	h.subscribed.Do(func() { first = true })
@@ -200,7 +201,7 @@ func (h *hub) subscribeInbox() {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), inboxTimeout)
 			defer cancel()
-			// Where it fails, the subscriptions go on, and the next renewal notices the loss.
+			// If it fails, the subscriptions try again, and the next renewal notices a loss.
 			_ = h.subscriptions.Subscribe(ctx, h.inbox)
 		}()
 	} else if h.subscriptions.Tagged() && !h.subscriptions.InPlace(context.Background(), h.inbox) {

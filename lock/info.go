@@ -20,8 +20,8 @@ type Info struct {
 	Held bool
 	// Owner is the Lease.Token of the holder.
 	Owner string
-	// Fence is that of the last holder if the lock is not held; 0 where nothing is stored of it. A released lock leaves
-	// nothing, unless Options.Afterlife says so.
+	// Fence is that of the holder, or of the last holder if the lock is not held. It is 0 where nothing is stored of
+	// the lock: a released lock leaves nothing, unless Options.Afterlife is set.
 	Fence int64
 	// Note is the holder's Options.Note.
 	Note string
@@ -34,9 +34,8 @@ type Info struct {
 
 const shownWaiters = 10
 
-// Info reads the holder of a lock and its queue, in one script. It changes nothing. A lock of which nothing is
-// stored is unknown: its Info is free with no fence.
-// Keys: lock:{name}, lockq:{name}. Cost: O(1).
+// Info reads the holder of a lock and its queue, in one script. It changes nothing. A lock of which nothing is stored
+// looks free, with no fence. Keys: lock:{name}, lockq:{name}. Cost: O(1).
 func (l *Locker) Info(ctx context.Context, name string) (Info, error) {
 	k, err := keys.NewLock(l.opts.Prefix, l.opts.Tag, name)
 	if err != nil {
@@ -56,7 +55,7 @@ func lockInfo(name, key string, r gen.LockInfoResult) Info {
 	}
 }
 
-// lockWaiters are the notes in entries of the queue of a lock.
+// lockWaiters returns the notes in entries of a lock's queue.
 func lockWaiters(entries []string) []string {
 	var notes []string
 	for _, entry := range entries {
@@ -66,7 +65,7 @@ func lockWaiters(entries []string) []string {
 	return notes
 }
 
-// waiterNotes are the notes in entries of the queue of a semaphore.
+// waiterNotes returns the notes in entries of a semaphore's queue.
 func waiterNotes(entries []string) []string {
 	var notes []string
 	for _, entry := range entries {
@@ -76,13 +75,15 @@ func waiterNotes(entries []string) []string {
 	return notes
 }
 
-// ForceRelease takes the lock from its holder and hands it to the next waiter, in one script. The context of a lease
-// that is kept ends with ErrRevoked as soon as its process is notified; another holder learns of it at its next call.
-// ForceRelease reports whether the lock was held. A fence other than 0 names the holder that is meant, so that a
-// repeat does not end its successor's lease; where the reply to the first request was lost and the repeat does not find
-// that holder, the error matches lua.ErrOutcomeUnknown: the lease is over, and Info says who has the lock now.
+// ForceRelease takes the lock from its holder and hands it to the next waiter, in one script. It reports whether the
+// lock was held. If the holder keeps its lease, the context of that lease ends with ErrRevoked as soon as the process
+// is notified. Otherwise the holder learns of the loss from its next call.
 //
-// Keys: lock:{name}, lockq:{name}. Cost: O(log n) of the waiters, and a PUBLISH that is waited for, for a second at
+// A fence other than 0 names the holder that is meant, so a repeat does not end the lease of the next holder. When the
+// reply to the first request was lost and the repeat does not find that holder, the error matches
+// lua.ErrOutcomeUnknown: the lease is over, and Info says who has the lock now.
+//
+// Keys: lock:{name}, lockq:{name}. Cost: O(log n) of the waiters, and a PUBLISH, for whose reply it waits a second at
 // most.
 func (l *Locker) ForceRelease(ctx context.Context, name string, fence int64) (bool, error) {
 	lease, err := l.newLease(name)
@@ -101,9 +102,10 @@ func (l *Locker) ForceRelease(ctx context.Context, name string, fence int64) (bo
 	return r.Done, err
 }
 
-// Steal takes the lock from its holder, before all waiters, in one script. The old holder is notified as by
-// ForceRelease. An error may come after the holder has lost the lock: it is a lua.ErrNotExecuted only where nothing was
-// changed. Keys: lock:{name}, lockq:{name}. Cost: O(1), and a PUBLISH that is waited for, for a second at most.
+// Steal takes the lock from its holder for this caller, before all waiters, in one script. The old holder is notified
+// as by ForceRelease. When Steal returns an error, the holder may have lost the lock nevertheless. Only a
+// lua.ErrNotExecuted says that nothing was changed. Keys: lock:{name}, lockq:{name}. Cost: O(1), and a PUBLISH, for
+// whose reply it waits a second at most.
 func (l *Locker) Steal(ctx context.Context, name string) (*Lease, error) {
 	ctx, leave, err := l.hub.enter(ctx)
 	if err != nil {
@@ -126,7 +128,7 @@ func (l *Locker) Steal(ctx context.Context, name string) (*Lease, error) {
 	return lease.open(ctx, begun, g)
 }
 
-// steal takes the lock in time, see lease.InTime.
+// steal takes the lock in time, as lease.InTime defines it.
 func (l *Locker) steal(ctx context.Context, r *request) (g grant, err error) {
 	r.noted.Context = ctx
 	lease.InTime(func(sent time.Time) time.Time {

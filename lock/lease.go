@@ -12,8 +12,9 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Lease is a lock that was acquired, or a permit of a Semaphore or an RWLock. It ends with Release or when its TTL is
-// over, whichever comes first; Extend and Keep renew it before that. Its methods are safe for concurrent use.
+// Lease is the hold on a lock that was acquired, or on a permit of a Semaphore or an RWLock. It ends with Release or
+// when its TTL is over, whichever comes first. Extend and Keep renew it before that. Its methods are safe for
+// concurrent use.
 type Lease struct {
 	request request
 	hub     *hub
@@ -36,14 +37,14 @@ func (l *Locker) newLease(name string) (*Lease, error) {
 	return lease, nil
 }
 
-// again is a request about the lock of the lease, under a token of its own.
+// again makes another request for the lock of the lease, under a token of its own.
 func (l *Lease) again() request {
 	of := &l.request
 	return l.hub.request(of.name, of.keys, l.hub.tokens.Next(), of.opts, of.scripts)
 }
 
-// try makes one attempt. It is not bound to the Locker, which costs as much as all else that is allocated here: it
-// waits for one answer only, and Close has it give back what that grants.
+// try makes one attempt. Its context is not bound to the Locker: that would cost as much as all other allocations here.
+// It waits for one answer only. When the Locker was closed meanwhile, try gives back what the answer grants.
 func (l *Lease) try(ctx context.Context) (*Lease, error) {
 	if !l.hub.calls.Begin() {
 		return nil, ErrClosed
@@ -61,8 +62,8 @@ func (l *Lease) try(ctx context.Context) (*Lease, error) {
 	return l.open(ctx, begun, g)
 }
 
-// acquire waits for the lock. A lease that another holder's release hands over lasts for Claim; it is extended to the
-// whole TTL at once, which confirms it, and the caller does not wait for that.
+// acquire waits for the lock. A lease that another holder's release hands over lasts for Claim. acquire extends it to
+// the whole TTL immediately, which confirms it. The caller does not wait for that.
 func (l *Lease) acquire(ctx context.Context) (*Lease, error) {
 	ctx, leave, err := l.hub.enter(ctx)
 	if err != nil {
@@ -84,7 +85,7 @@ func (l *Lease) acquire(ctx context.Context) (*Lease, error) {
 	return l, nil
 }
 
-// open begins the lease, unless the Locker was closed meanwhile: then the grant is given back.
+// open begins the lease. When the Locker was closed meanwhile, it gives the grant back.
 func (l *Lease) open(ctx context.Context, begun time.Time, g grant) (*Lease, error) {
 	if err := l.hub.open(); err != nil {
 		return nil, errors.Join(err, l.request.withdraw(ctx, ""))
@@ -135,7 +136,7 @@ func (l *Lease) Name() string { return l.request.name }
 // Key is its key in Redis: lock:{name}, sem:{name} or rw:{name}.
 func (l *Lease) Key() string { return l.request.keys.Record }
 
-// Token names this lease among all others. Each acquire makes a new one.
+// Token identifies this lease. Each acquire makes a new token.
 func (l *Lease) Token() string { return l.request.token }
 
 // GuardKey is the key that a guarded script reads; see [lua.Guard].
@@ -144,34 +145,35 @@ func (l *Lease) GuardKey() string { return l.request.keys.Record }
 // GuardToken is the token that a guarded script compares with the owner in GuardKey; see [lua.Guard].
 func (l *Lease) GuardToken() string { return l.request.token }
 
-// Fence is greater for each holder of the lock than for the one before. Send it along with each write to what the
-// lock protects, and let the store refuse a fence that is smaller than the greatest it has seen: a holder that was
-// paused past its lease then does no harm.
+// Fence is greater for each holder of the lock than for the holder before. Send it with each write to what the lock
+// protects, and let the store refuse a fence that is smaller than the greatest one that it has seen. Then a holder that
+// was paused beyond the end of its lease does no harm.
 func (l *Lease) Fence() int64 { return l.fence }
 
-// Deadline is the latest end of the lease by this process' monotonic clock: counted from before the request was sent,
-// and earlier by a thousandth of its length, because clocks run at different speeds. An extension moves it.
+// Deadline is the latest time at which the lease ends, by this process' monotonic clock. It counts from before the
+// request was sent, and is earlier by a thousandth of the lease's length, because clocks run at different speeds. An
+// extension moves it.
 func (l *Lease) Deadline() time.Time { return l.state.Deadline() }
 
 // Err is nil while the lease holds by this process' clock. After that it is an ErrLost, ErrRevoked or ErrMaxHold, or
-// ErrReleased after Release. It reads the clock itself, so it is right at the first check after the process was
-// paused. It sends nothing.
+// ErrReleased after Release. Err reads the clock itself, so it is right immediately after a pause of the process. It
+// sends nothing.
 func (l *Lease) Err() error { return l.state.Err() }
 
-// Extend starts the TTL of the lease anew, in one script. It returns an ErrLost when the lease is over, also when
-// nobody has acquired the lock since: what was unprotected for a moment was unprotected. After Release it returns an
-// ErrLost that matches ErrReleased, and sends nothing. After a lost reply the call
-// is repeated. Keys: lock:{name}. Cost: O(1); of a permit O(log n) of the holders.
+// Extend restarts the TTL of the lease, in one script. It returns an ErrLost when the lease is over, even when nobody
+// has acquired the lock since: the work was unprotected for a moment. After Release it returns an ErrLost that matches
+// ErrReleased, and sends nothing. After a lost reply it repeats the call. Keys: lock:{name}. Cost: O(1); for a permit
+// O(log n) of the holders.
 func (l *Lease) Extend(ctx context.Context) error { return l.state.Extend(ctx) }
 
-// Keep renews the lease three times in its TTL until Release or the end of ctx, and returns a context that ends with
+// Keep renews the lease three times in its TTL, until Release or the end of ctx. It returns a context that ends with
 // ctx or with the lease. context.Cause then says why: ErrLost when the server reported the loss or the deadline passed
 // without an answer, else ErrRevoked, ErrMaxHold or ErrReleased. The end of ctx does not release the lease: without a
-// Release it ends after what is left of its TTL. A second Keep returns a context of its own; the lease is renewed until
-// the last of them has ended.
+// Release, the lease ends when the rest of its TTL is over. A second Keep returns another context. The lease is renewed
+// until the last of these contexts has ended.
 //
-// The leases of a client are renewed together, 500 in one round trip, by one goroutine for each server that runs while
-// there are any. A server that hangs ends no lease of another one.
+// The leases of a client are renewed together, 500 in one round trip. One goroutine for each server renews them, and
+// runs only while there are leases to renew. A server that hangs ends no lease at another server.
 func (l *Lease) Keep(ctx context.Context) context.Context {
 	kept := l.state.KeepWhile(ctx)
 	if l.Err() == nil {
@@ -181,11 +183,14 @@ func (l *Lease) Keep(ctx context.Context) context.Context {
 }
 
 // Release gives the lock back, and hands it to the next waiter in the same script. It also works after ctx has ended,
-// the usual case in a deferred call: it keeps the values of ctx but not its end. While the server does not answer, the
-// call is repeated for 10 s, and the last attempt has the time-out of the client: 15 s where that is 5 s. A Release
-// beside another one waits for it and returns the same. One after a Release that returned nil is nil. An ErrLost says
-// that the lease was over before, so that another holder may have overlapped, and stays; after any other error Release
-// can be called again. Keys: lock:{name}, lockq:{name}. Cost: O(log n) of the waiters.
+// which is usual in a deferred call: it uses the values of ctx but not its end. While the server does not answer,
+// Release repeats the call for 10 s. The last attempt has the time-out of the client: with a time-out of 5 s, Release
+// takes up to 15 s.
+//
+// A concurrent second Release waits for the first one and returns the same error. After a Release that returned nil,
+// another Release returns nil too. An ErrLost says that the lease was over before the release, so another holder may
+// have overlapped. Each later Release then returns it again. After any other error Release can be called again. Keys:
+// lock:{name}, lockq:{name}. Cost: O(log n) of the waiters.
 func (l *Lease) Release(ctx context.Context) error { return l.state.Release(ctx) }
 
 // holder is a Lease as its keeper sees it.
@@ -207,7 +212,8 @@ func (h *holder) Release(ctx context.Context) error {
 	return h.request.scripts.release(ctx, &h.request, h.fence)
 }
 
-// Ended reports the end of the lease. One that is lost is settled behind the call or the renewal that noticed it.
+// Ended reports the end of the lease. A lost lease is settled in the background: the call or the renewal that noticed
+// the loss does not wait.
 func (h *holder) Ended(why error, held time.Duration) {
 	e := Event{Kind: EventReleased, Name: h.request.name, Held: held}
 	if errors.Is(why, ErrLost) {
@@ -219,8 +225,8 @@ func (h *holder) Ended(why error, held time.Duration) {
 	h.request.opts.observe(e)
 }
 
-// hasToken reports whether it is the lease with the token, at the key unless that is empty: the leases of AcquireAll
-// have one token.
+// hasToken reports whether the lease has the token and, unless key is empty, the key: all leases of an AcquireAll can
+// have the same token.
 func (h *holder) hasToken(token, key string) bool {
 	return h.request.token == token && (key == "" || h.request.keys.Record == key)
 }

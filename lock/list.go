@@ -15,11 +15,11 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// List yields the locks that are held or waited for, in no order, and ends with ctx or the first error. It scans the
-// keys of the server, or of every master of a cluster, 500 at a time, and reads the locks of each 500 in one round
-// trip: cheap for the server, slow on one that holds much else. It changes nothing. A lock may come twice, as a key
-// does in a SCAN; one that changes hands meanwhile may not come at all. A key that holds something else is passed over.
-// Keys: lock:*, lockq:*. Cost: O(n) of the keys of the server.
+// List yields the locks that are held or have waiters, in no order. It ends with ctx or the first error. It scans the
+// keys of the server, or of every master of a cluster, 500 at a time, and reads the locks among them in one round trip.
+// That is cheap for the server, but slow where the server has many other keys. List changes nothing. It may yield a
+// lock twice, as SCAN does with a key. It may miss a lock that changes hands meanwhile. It skips a key that holds
+// something else. Keys: lock:*, lockq:*. Cost: O(n) of the keys of the server.
 func (l *Locker) List(ctx context.Context) iter.Seq2[Info, error] {
 	return list(ctx, l, listing[gen.LockInfoResult, Info]{
 		prefix: "lock", redisType: "string", keysOf: keys.NewLock,
@@ -32,20 +32,21 @@ func (l *Locker) List(ctx context.Context) iter.Seq2[Info, error] {
 	})
 }
 
-// ListSemaphores yields the semaphores that have a permit out or are waited for, as List does the locks.
-// Keys: sem:*, semq:*. Cost: O(n) of the keys of the server.
+// ListSemaphores yields the semaphores of which a permit is held or that have waiters, as List does for locks. Keys:
+// sem:*, semq:*. Cost: O(n) of the keys of the server.
 func (l *Locker) ListSemaphores(ctx context.Context) iter.Seq2[SemaphoreInfo, error] {
 	same := func(info SemaphoreInfo) SemaphoreInfo { return info }
 	return list(ctx, l, permitListing("sem", keys.NewSemaphore, same))
 }
 
-// ListRW yields the read-write locks that are held or waited for, as List does the locks.
-// Keys: rw:*, rwq:*. Cost: O(n) of the keys of the server.
+// ListRW yields the read-write locks that are held or have waiters, as List does for locks. Keys: rw:*, rwq:*. Cost:
+// O(n) of the keys of the server.
 func (l *Locker) ListRW(ctx context.Context) iter.Seq2[RWInfo, error] {
 	return list(ctx, l, permitListing("rw", keys.NewRWLock, rwInfo))
 }
 
-// listing is what a list needs to know of one sort of lock: R is the result of its script, T what the caller gets.
+// listing is what a list needs to know about one kind of lock. R is the result of its script, T is what the caller
+// gets.
 type listing[R, T any] struct {
 	prefix, redisType string // of the record's key
 	keysOf            func(prefix, tag, name string) (keys.Lock, error)
@@ -114,7 +115,7 @@ func (of listing[R, T]) scan(ctx context.Context, l *Locker, node nodes.Node, yi
 	}
 }
 
-// next is one SCAN. It ends with ctx, also where the client waits longer for a reply.
+// next makes one SCAN. It returns when ctx ends, even if the client waits longer for a reply.
 func (of listing[R, T]) next(
 	ctx context.Context, node nodes.Node, cursor uint64, pattern string,
 ) (found []string, next uint64, err error) {
@@ -159,7 +160,7 @@ func (of listing[R, T]) readAll(ctx context.Context, l *Locker, names []string, 
 	return nil
 }
 
-// nameOf is the name in what follows the start of a key.
+// nameOf returns the name in rest, which is a key without its start.
 func (l *Locker) nameOf(rest string) (string, bool) {
 	if l.opts.Tag != "" {
 		return rest, true

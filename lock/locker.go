@@ -14,12 +14,12 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// The errors of a lock that is not held.
+// The errors of a lock that the caller does not hold.
 var (
-	// ErrHeld says that another owner holds the lock. It comes as a *HeldError.
+	// ErrHeld says that another owner holds the lock. It is returned as a *HeldError.
 	ErrHeld = errors.New("luatomic: lock is held")
-	// ErrLost says that a lease is over: it ended by the clock, or another owner has acquired the lock since. The
-	// work done under it may have overlapped with another holder's; the fences tell them apart.
+	// ErrLost says that a lease is over: it ended by the clock, or another owner has acquired the lock since. The work
+	// under the lease may have overlapped with the work of another holder. The fences tell them apart.
 	ErrLost = errors.New("luatomic: lock lost")
 	// ErrRevoked is an ErrLost: ForceRelease, Steal or Revoke took the lock away.
 	ErrRevoked = fmt.Errorf("%w: it was taken away", ErrLost)
@@ -27,8 +27,8 @@ var (
 	ErrMaxHold = fmt.Errorf("%w: held for MaxHold", ErrLost)
 	// ErrReleased is the cause of a lease's context after Release.
 	ErrReleased = errors.New("luatomic: lock released")
-	// ErrNotReplicated says that fewer than Options.Replicas replicas confirmed the lock within ReplicaTimeout. It
-	// was released again.
+	// ErrNotReplicated says that fewer than Options.Replicas replicas confirmed the lock within ReplicaTimeout. The
+	// lock was released again.
 	ErrNotReplicated = errors.New("luatomic: lock not replicated")
 )
 
@@ -36,10 +36,11 @@ var (
 type HeldError struct {
 	// Name is the lock's name.
 	Name string
-	// Remaining is what was left of the holder's lease, with its lock delay, by the server's clock, at the last
-	// attempt; 0 where it was over.
+	// Remaining is what was left of the holder's lease and its lock delay at the last attempt, by the server's clock.
+	// It is 0 when both were over.
 	Remaining time.Duration
-	// Holder is the holder's Options.Note; in a lock delay that of the holder whose lease has ended without a release.
+	// Holder is the holder's Options.Note. During a lock delay it is the note of the holder whose lease ended without a
+	// release.
 	Holder string
 }
 
@@ -56,7 +57,7 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("%v: %q%s%s", ErrHeld, e.Name, by, more)
 }
 
-// printable is a note for a message to a terminal or a log: quoted where it has anything but graphic characters.
+// printable returns a note that is safe on a terminal or in a log: quoted if it has characters that are not graphic.
 func printable(note string) string {
 	if len(note) > maxNote {
 		note = note[:maxNote]
@@ -74,39 +75,40 @@ func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 type Options struct {
 	// Prefix comes before every key, such as "app:".
 	Prefix string
-	// Tag puts all locks of this Locker into one slot of a cluster, and is part of their keys. AcquireAll is then one
-	// script.
+	// Tag puts all locks of this Locker into one slot of a cluster, and is part of their keys. With a tag AcquireAll is
+	// one script.
 	Tag string
 	// TTL is the length of a lease. Default 10 s; at least 1 ms.
 	TTL time.Duration
-	// Claim is the length of the first lease of a waiter to whom the lock is handed over; it is extended to TTL at
-	// once. If the waiter's process has stopped meanwhile, the waiters of other processes are delayed by this much,
+	// Claim is the length of the first lease of a waiter to whom the lock is handed over. The waiter extends it to TTL
+	// immediately. If the waiter's process has stopped meanwhile, the waiters of other processes are delayed by Claim,
 	// once. Default 1 s; at most TTL.
 	Claim time.Duration
-	// Afterlife is how long the record of a lock stays after its release, also by a ForceRelease of another Locker.
-	// While it is stored, each fence is greater than the last, also for a Locker that does not know the last one, on a
-	// server whose clock was set back. The default is 0: a released lock leaves nothing. After a lease that ended
-	// without a release the record stays for Afterlife, and for a second at least.
+	// Afterlife is how long the record of a lock stays after its release, which includes a ForceRelease by another
+	// Locker. While the record is stored, each fence is greater than the last one, even if the server's clock was set
+	// back and the Locker does not know the last fence. The default is 0: a released lock leaves nothing. After a lease
+	// that ended without a release, the record stays for Afterlife, and for a second at least.
 	Afterlife time.Duration
-	// Note tells other processes who the holder is, such as a host name. At most 1024 bytes.
+	// Note tells other processes who the holder is. It is a host name, for example. At most 1024 bytes.
 	Note string
-	// MaxHold ends a lease that long after the lock was acquired, even if it is renewed. Zero is no limit. It ends the
-	// lease for the process that holds it, which then releases it: a holder that does not, keeps others waiting for the
-	// rest of its TTL. So TTL need not be longer than MaxHold.
+	// MaxHold is the time after the acquire at which a lease ends, even if it is renewed. Zero is no limit. MaxHold
+	// ends the lease in the process that holds it, and that process then releases the lock. A holder that does not
+	// release keeps others waiting for the rest of its TTL, so TTL need not be longer than MaxHold.
 	MaxHold time.Duration
-	// LockDelay keeps the lock closed for that long after a lease that ended without a release, so that the old
-	// holder's last writes can arrive.
+	// LockDelay is how long the lock stays closed after a lease that ended without a release, so that the old holder's
+	// last writes can arrive.
 	LockDelay time.Duration
-	// Replicas is how many replicas must confirm an acquire within ReplicaTimeout, default 1 s; else the lock is
-	// released and the error is ErrNotReplicated. It narrows the window of a failover and does not close it.
+	// Replicas is how many replicas must confirm an acquire within ReplicaTimeout, whose default is 1 s. If fewer do,
+	// the lock is released and the error is ErrNotReplicated. A failover can still lose the lock, but the time in which
+	// it can is shorter.
 	Replicas       int
 	ReplicaTimeout time.Duration
-	// Poll is the longest time between two attempts while Acquire waits where the server does not allow subscribing, or
-	// until a subscription that was lost is there again, and between two rounds of AcquireAll whose first lease ended.
-	// Default 50 ms. A waiter that polls has no place in the queue.
+	// Poll is the longest time between two attempts of an Acquire that is not subscribed: the server does not allow it,
+	// or the subscription was lost and is not there again. It is also the longest time between two rounds of an
+	// AcquireAll whose first lease ended. Default 50 ms. A waiter that polls has no place in the queue.
 	Poll time.Duration
-	// Observe is called for each Event, on the goroutine that caused it. It must not block or call Close: it may be the
-	// goroutine that reads the subscriptions of the client, for which Close waits.
+	// Observe is called for each Event, on the goroutine that caused it. It must not block or call Close: the goroutine
+	// may be the one that reads the subscriptions of the client, and Close waits for that one.
 	Observe func(Event)
 }
 
@@ -129,7 +131,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// maxDuration bounds the durations of a lock, so that their sum is one.
+// maxDuration bounds the durations of a lock, so that their sum fits into a time.Duration.
 const maxDuration = 10 * 365 * 24 * time.Hour
 
 // check returns the first setting that is out of range.
@@ -159,12 +161,12 @@ func (o *Options) check() error {
 
 const maxNote = 1024
 
-// Locker acquires locks by name. It is safe for concurrent use. One Locker is enough for a process; With makes others
+// Locker acquires locks by name. It is safe for concurrent use. One Locker is enough for a process. With makes others
 // that share its connection.
 //
-// A lock that is free costs one round trip to acquire and one to release. The first time that a lock is waited for or
-// kept, the Locker opens one connection to subscribe, on a cluster one to each master with a lock that is waited for,
-// and keeps it until Close.
+// A free lock costs one round trip to acquire and one to release. When the first lock is kept or has to be waited for,
+// the Locker opens a connection to subscribe: on a cluster one to each master that has a lock with waiters. It keeps
+// the connection until Close.
 type Locker struct {
 	opts Options
 	tail string // of each record
@@ -172,8 +174,8 @@ type Locker struct {
 	hub  *hub
 }
 
-// New returns a Locker on the client; nil options mean the defaults. Nothing is sent and nothing starts. Options that
-// are out of range are the error of each later call, a [lua.ErrOutOfRange].
+// New returns a Locker on the client; nil options mean the defaults. Nothing is sent and nothing starts. When an option
+// is out of range, each later call returns a [lua.ErrOutOfRange].
 func New(client lua.Client, opts *Options) *Locker {
 	if opts == nil {
 		opts = &Options{}
@@ -186,9 +188,9 @@ func newLocker(h *hub, opts Options) *Locker {
 	return &Locker{opts: opts, tail: opts.tail(), bad: opts.check(), hub: h}
 }
 
-// With returns a Locker for calls with other options: a field that is not zero takes the place of this Locker's, except
-// Prefix, which stays. It shares the connection of this one and costs one allocation, so it can be made for a single
-// call: locks.With(lock.Options{TTL: time.Minute}).Do(ctx, name, f). Closing either closes both.
+// With returns a Locker for calls with other options: each field of opts that is not zero replaces this Locker's,
+// except Prefix, which stays. The new Locker shares the connection of this one and costs one allocation, so it can be
+// made for a single call: locks.With(lock.Options{TTL: time.Minute}).Do(ctx, name, f). Close on either closes both.
 func (l *Locker) With(opts Options) *Locker {
 	o := l.opts
 	for _, d := range []struct{ own, other *time.Duration }{
@@ -205,22 +207,21 @@ func (l *Locker) With(opts Options) *Locker {
 	return newLocker(l.hub, o)
 }
 
-// Close ends the connections on which the Locker is subscribed. An Acquire that waits returns ErrClosed, as does each
-// acquire after Close, of any kind, which sends nothing; leases are no longer renewed. Close releases no lease and does
-// not close the client. It waits up to half a second until the acquires that it ends, or whose ctx has ended, have left
-// the queue, so that a program that ends then leaves nothing there. A Locker that never waited for a lock nor kept a
-// lease need not be closed. The error is nil.
+// Close closes the connections on which the Locker is subscribed. An Acquire that waits returns ErrClosed. So does each
+// acquire after Close, of any kind, and it sends nothing. Leases are no longer renewed. Close releases no lease and
+// does not close the client. It waits up to half a second until the acquires that it ends, or whose ctx has ended, have
+// left the queue. So a program that ends after Close leaves nothing in the queue. A Locker that never waited for a lock
+// nor kept a lease need not be closed. The error is always nil.
 func (l *Locker) Close() error {
 	l.hub.end()
 	return nil
 }
 
-// Try acquires the lock if it is free, in one round trip, else returns a *HeldError. A free lock that others wait for
-// is handed to the first of them, in the same script.
+// Try acquires the lock if it is free, in one round trip. Otherwise it returns a *HeldError. If the lock is free and
+// has waiters, the same script hands it to the first of them.
 //
-// After a lost reply the call is repeated, and finds the lock its own. When ctx ends before the reply, the lock is
-// released again by a call that does not depend on ctx.
-// Keys: lock:{name}, lockq:{name}. Cost: O(1).
+// After a lost reply Try repeats the call, which finds that the caller already has the lock. When ctx ends before the
+// reply, a call that does not depend on ctx releases the lock again. Keys: lock:{name}, lockq:{name}. Cost: O(1).
 func (l *Locker) Try(ctx context.Context, name string) (*Lease, error) {
 	lease, err := l.newLease(name)
 	if err != nil {
@@ -229,10 +230,10 @@ func (l *Locker) Try(ctx context.Context, name string) (*Lease, error) {
 	return lease.try(ctx)
 }
 
-// Acquire waits until it has the lock or ctx ends. Waiters are served in order of arrival.
-// Waiting sends nothing: the script that releases the lock hands it over. When ctx ends, Acquire leaves the queue and
-// returns the last *HeldError joined with the cause; it holds nothing then. When the Locker is closed, it returns
-// ErrClosed, joined with the last *HeldError.
+// Acquire waits until it has the lock or ctx ends. Waiters are served in order of arrival. A waiter sends nothing while
+// it waits: the script that releases the lock hands it over. When ctx ends, Acquire leaves the queue and returns the
+// last *HeldError joined with the cause. It holds nothing then. When the Locker is closed, Acquire returns ErrClosed
+// joined with the last *HeldError.
 //
 // Keys: lock:{name}, lockq:{name}. Cost: O(log n) of the waiters.
 func (l *Locker) Acquire(ctx context.Context, name string) (*Lease, error) {
@@ -243,10 +244,10 @@ func (l *Locker) Acquire(ctx context.Context, name string) (*Lease, error) {
 	return lease.acquire(ctx)
 }
 
-// Do acquires the lock as Acquire does, runs f, and releases the lock, also when f panics. It renews the lease while
-// f runs; the context of f ends when the lease is lost, with the cause ErrLost, ErrRevoked or ErrMaxHold. The error
-// joins those of f, of the loss and of the release. An f that has released the lock itself is no loss.
-// Keys: lock:{name}, lockq:{name}. Cost: O(log n) of the waiters.
+// Do acquires the lock as Acquire does, runs f, and releases the lock, also when f panics. It renews the lease while f
+// runs. When the lease is lost, the context of f ends with the cause ErrLost, ErrRevoked or ErrMaxHold. The error joins
+// those of f, of the loss and of the release. When f itself releases the lock, that is no loss. Keys: lock:{name},
+// lockq:{name}. Cost: O(log n) of the waiters.
 func (l *Locker) Do(ctx context.Context, name string, f func(context.Context, *Lease) error) error {
 	lease, err := l.newLease(name)
 	if err != nil {
@@ -255,9 +256,9 @@ func (l *Locker) Do(ctx context.Context, name string, f func(context.Context, *L
 	return lease.do(ctx, f)
 }
 
-// TryDo acquires the lock if it is free, as Try does, and runs f under it, as Do does. Else it returns a *HeldError,
-// and f does not run: so of many processes one does the work that is due.
-// Keys: lock:{name}, lockq:{name}. Cost: O(1).
+// TryDo acquires the lock if it is free, as Try does, and runs f under it, as Do does. Otherwise it returns a
+// *HeldError, and f does not run. So only one of many processes does the work that is due. Keys: lock:{name},
+// lockq:{name}. Cost: O(1).
 func (l *Locker) TryDo(ctx context.Context, name string, f func(context.Context, *Lease) error) error {
 	lease, err := l.newLease(name)
 	if err != nil {
@@ -269,14 +270,14 @@ func (l *Locker) TryDo(ctx context.Context, name string, f func(context.Context,
 	return lease.run(ctx, f)
 }
 
-// Doer is what With needs of a Locker. An interface of one's own with the methods that a program calls is as good: a
-// *Locker implements it, and so does the double of a test (see luatomictest.NewLocks).
+// Doer is what With needs of a Locker. A program can equally declare an interface with the methods that it calls: a
+// *Locker implements it, and so does the double for tests (see luatomictest.NewLocks).
 type Doer interface {
 	Do(ctx context.Context, name string, f func(context.Context, *Lease) error) error
 }
 
-// With is Do for a function that returns a value. The lease is that of LeaseFrom. The value is f's, also beside an
-// error, such as the ErrLost of a lease that ended while f ran.
+// With is Do for a function that returns a value. LeaseFrom returns the lease inside f. With returns the value of f
+// also with an error, such as the ErrLost of a lease that ended while f ran.
 func With[T any](ctx context.Context, l Doer, name string, f func(context.Context) (T, error)) (value T, err error) {
 	err = l.Do(ctx, name, func(ctx context.Context, _ *Lease) error {
 		var err error
@@ -286,8 +287,8 @@ func With[T any](ctx context.Context, l Doer, name string, f func(context.Contex
 	return value, err
 }
 
-// LeaseFrom returns the lease of a context of Do or Lease.Keep, or of one derived from it: the innermost, nil where
-// there is none.
+// LeaseFrom returns the lease of a context that Do or Lease.Keep made, or of a context derived from it. With several
+// leases it returns the innermost, without one nil.
 func LeaseFrom(ctx context.Context) *Lease {
 	h, _ := ctx.Value(lease.Of[*holder]{}).(*holder)
 	return (*Lease)(h)

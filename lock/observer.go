@@ -37,7 +37,7 @@ func (os *observers) add(channel string) *observer {
 	return o
 }
 
-// signal has the observers of the channel read again.
+// signal tells the observers of the channel to read again.
 func (os *observers) signal(channel string) {
 	os.mu.Lock()
 	defer os.mu.Unlock()
@@ -48,7 +48,7 @@ func (os *observers) signal(channel string) {
 	}
 }
 
-// signal has the observer read again; one is enough for any number of signals.
+// signal tells the observer to read again. Several signals before the read have the effect of one.
 func (o *observer) signal() {
 	select {
 	case o.notified <- struct{}{}:
@@ -56,8 +56,8 @@ func (o *observer) signal() {
 	}
 }
 
-// confirmed has the observers of the channel read that may have missed a message: all where the subscription was
-// broken, else those that have read without one.
+// confirmed tells the observers of the channel to read that may have missed a message: all of them if the subscription
+// was broken, else those that have read without a subscription.
 func (os *observers) confirmed(channel string, again bool) {
 	os.mu.Lock()
 	defer os.mu.Unlock()
@@ -68,8 +68,8 @@ func (os *observers) confirmed(channel string, again bool) {
 	}
 }
 
-// subscribe subscribes to the channel, where the server allows that. Where it fails, the hub tries again by itself
-// after a broken connection, and the observer does when it reads next.
+// subscribe subscribes to the channel, if the server allows it. If it fails, the observer tries again at its next read.
+// After a broken connection the hub tries again by itself.
 func (o *observer) subscribe(ctx context.Context) {
 	if o.subscribed {
 		return

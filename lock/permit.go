@@ -165,7 +165,7 @@ func permitInfo(name, key string, r gen.SemInfoResult) SemaphoreInfo {
 
 const shownHolders = 500
 
-// weightOf is the weight that a token carries; 0 for what is no token.
+// weightOf returns the weight that a token has in it, and 0 for a text that is no token.
 func weightOf(token string) int {
 	_, text, _ := strings.Cut(token, ":")
 	n, err := strconv.ParseUint(text, 10, 31)

@@ -13,14 +13,14 @@ import (
 // plain is the protocol of a plain lock: scripts/lock_*.lua.
 type plain struct{ client lua.Client }
 
-// tail is the part of a lock's record behind the owner, see lock_acquire.lua.
+// tail returns the part of a lock's record after the owner; see lock_acquire.lua.
 func (o *Options) tail() string {
 	return " " + milliseconds(o.LockDelay) + " " + milliseconds(o.after()) + " " + o.Note
 }
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// whole is the record of a lock that nobody waits for.
+// whole returns the record of a lock that nobody waits for.
 func (r *request) whole(fence int64) string {
 	var room [160]byte // for most records
 	record := append(room[:0], "2 "...)
@@ -29,7 +29,7 @@ func (r *request) whole(fence int64) string {
 	return string(append(record, r.own...))
 }
 
-// life is how long the record of a lock lives: its millisecond rounds up.
+// life is how long the record of a lock is stored. The added millisecond rounds up.
 func (o *Options) life() time.Duration { return o.TTL + o.after() + time.Millisecond }
 
 // lapsed is how long the record of a lock stays at least after a lease that was not released.
@@ -72,8 +72,8 @@ func asAcquired(tried gen.LockTryResult) gen.LockAcquireResult {
 	})
 }
 
-// atLeast takes a millisecond from what is left of the owner's lease, as a repeat finds it: a key lives for less than
-// PTTL says, which rounds up.
+// atLeast subtracts a millisecond from the remaining time that a repeat found on its owner's lease: PTTL rounds up, so
+// the key expires earlier than PTTL says.
 func atLeast(r gen.LockAcquireResult) gen.LockAcquireResult {
 	if r.Acquired && r.Remaining > 0 {
 		r.Remaining = max(r.Remaining-time.Millisecond, time.Microsecond)
@@ -81,8 +81,8 @@ func atLeast(r gen.LockAcquireResult) gen.LockAcquireResult {
 	return r
 }
 
-// tryAll makes one attempt for each request: one round trip for all, and one more for locks that are free and waited
-// for.
+// tryAll makes one attempt for each request, in one round trip, with a second one for the locks that are free and have
+// waiters.
 func (p *plain) tryAll(ctx context.Context, rs []*request) ([]gen.LockAcquireResult, []error) {
 	b, wanted := lua.NewBatch(p.client), lua.NewBatch(p.client)
 	tries := make([]*lua.Future[gen.LockTryResult], len(rs))
@@ -113,11 +113,12 @@ func (p *plain) tryAll(ctx context.Context, rs []*request) ([]gen.LockAcquireRes
 	return results, errs
 }
 
-// entry is what the queue stores: the first lease and the record from the owner on.
+// entry is what the queue stores: the length of the first lease, and the record from the owner on.
 func (p *plain) entry(r *request, claim time.Duration) string { return milliseconds(claim) + r.own }
 
-// acquireReplicated is one attempt that waits for replicas in the same round trip. A lock that the owner held before
-// was written by another connection, of which WAIT knows nothing: so the lease is extended, which writes it once more.
+// acquireReplicated makes one attempt that waits for replicas in the same round trip. If the owner held the lock
+// before, another connection may have written it, and WAIT counts only writes of its own connection. So the lease is
+// extended, which writes the record again.
 func (p *plain) acquireReplicated(
 	ctx context.Context, r *request, params gen.LockAcquireParams,
 ) (gen.LockAcquireResult, error) {
@@ -136,7 +137,7 @@ func (p *plain) acquireReplicated(
 	return result, r.replicated(b)
 }
 
-// replicated returns an error unless enough replicas have what the batch wrote.
+// replicated returns an error unless enough replicas have the writes of the batch.
 func (r *request) replicated(b *lua.Batch) error {
 	acked, err := b.Acked()
 	switch {
@@ -207,7 +208,7 @@ func (p *plain) release(ctx context.Context, r *request, fence int64) error {
 	return r.lost(state == gen.LockReleaseResultTaken)
 }
 
-// sendRelease sends the release, with those of others where they share a round.
+// sendRelease sends the release. If ctx has a round, the release is sent with the calls of the other leases.
 func (p *plain) sendRelease(ctx context.Context, params gen.LockReleaseParams) (gen.LockReleaseResult, error) {
 	if ctx.Value(partKey{}) != nil {
 		state, err, ok := inRound(ctx, func(b *lua.Batch) *lua.Future[gen.LockReleaseResult] {
@@ -240,7 +241,8 @@ func (p *plain) giveBack(ctx context.Context, r *request) error {
 	return err
 }
 
-// force makes the request's token the holder, or nobody if steal is not set, if the lock has the fence; 0 is any fence.
+// force takes the lock from its holder if the lock has the fence; 0 matches any fence. With steal the request's token
+// is the next holder, otherwise a waiter or nobody.
 func (p *plain) force(ctx context.Context, r *request, steal bool, fence int64) (gen.LockForceResult, error) {
 	o, owner := r.opts, "-"
 	if steal {
@@ -256,7 +258,7 @@ func (p *plain) force(ctx context.Context, r *request, steal bool, fence int64) 
 	return result, nil
 }
 
-// lost is an ErrLost that says why, as far as that is known.
+// lost returns an ErrLost that says why, if that is known.
 func (r *request) lost(taken bool) error {
 	if taken {
 		return fmt.Errorf("%w: %q has another owner", ErrLost, r.name)
@@ -264,5 +266,5 @@ func (r *request) lost(taken bool) error {
 	return fmt.Errorf("%w: %q has expired", ErrLost, r.name)
 }
 
-// revoked is the loss of a lock that was taken away by force.
+// revoked is the error of a lock that was taken away by force.
 func (r *request) revoked() error { return fmt.Errorf("%w: %q", ErrRevoked, r.name) }

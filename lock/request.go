@@ -15,20 +15,20 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// protocol is the scripts of one kind of lock. It knows neither who waits nor what is held.
+// protocol calls the scripts of one kind of lock. It knows neither the waiters nor the leases.
 type protocol interface {
 	// acquire makes one attempt.
 	acquire(ctx context.Context, r *request, a attempt) (gen.LockAcquireResult, error)
-	// entry is what the queue stores for r. A lease that is handed over by it lasts for claim.
+	// entry is what the queue stores for r. A lease that is handed over to this entry lasts for claim.
 	entry(r *request, claim time.Duration) string
-	// extend adds the extension to b; outcome is nil where the lease lasts for ttl now, an ErrLost where it is over.
+	// extend adds the extension to b. outcome returns nil if the lease now lasts for ttl, and an ErrLost if it is over.
 	extend(b *lua.Batch, r *request, ttl time.Duration) (outcome func() error)
-	// release gives back what has the fence. It returns an ErrLost where the lease was over.
+	// release gives back the lease that has the fence. It returns an ErrLost if the lease was over.
 	release(ctx context.Context, r *request, fence int64) error
-	// withdraw leaves nothing of the request at the server: neither what it was granted, nor the entry in the queue,
-	// nor what an attempt that arrives later would do.
+	// withdraw leaves nothing of the request at the server: neither a grant nor its entry in the queue. An attempt that
+	// arrives later does nothing.
 	withdraw(ctx context.Context, r *request, entry string) error
-	// giveBack gives back a grant that nobody waits for, if it was not confirmed.
+	// giveBack gives back a grant that nobody waits for, unless it was confirmed.
 	giveBack(ctx context.Context, r *request) error
 }
 
@@ -38,7 +38,7 @@ type attempt struct {
 	fresh gen.LockAcquireFresh
 }
 
-// request is what one acquire asks the server for, under a token of its own. Waiting and holding both refer to it.
+// request is what one acquire asks the server for, under a token of its own. The waiter and the lease both refer to it.
 type request struct {
 	name    string
 	keys    keys.Lock
@@ -54,8 +54,8 @@ type request struct {
 	mayHold bool // an attempt was granted something, or may have been; see noteOutcome
 }
 
-// noted is the context of the attempts of a request. It learns that one of them was sent twice: a copy may still be on
-// its way then, and do what the attempt did. The lease that the request got may end while it learns that.
+// noted is the context of a request's attempts. It records that one of them was sent twice: a copy may then still be on
+// its way, and have the effect of the attempt again. It can record that while the lease of the request ends.
 type noted struct {
 	context.Context
 	resent atomic.Bool
@@ -71,15 +71,16 @@ func (n *noted) Value(key any) any {
 	return n.Context.Value(key)
 }
 
-// noteOutcome keeps what came of an attempt. The error of the last one does not say what those before it did.
+// noteOutcome records the outcome of an attempt. The error of the last attempt does not say what earlier attempts did.
 func (r *request) noteOutcome(acquired bool, err error) {
 	r.mayHold = r.mayHold || acquired || err != nil && !errors.Is(err, lua.ErrNotExecuted)
 }
 
-// unsettled reports whether the server holds something for the request, or may come to.
+// unsettled reports whether the server has granted something to the request, or may still do so.
 func (r *request) unsettled() bool { return r.mayHold || r.noted.resent.Load() }
 
-// unsure is the error of the last attempt as that of all of them: "not executed" is not true of the attempts before it.
+// unsure turns the error of the last attempt into one of all attempts: "not executed" may be false for the earlier
+// ones.
 func (r *request) unsure(err error) error {
 	var last *lua.Error
 	if !r.unsettled() || !errors.As(err, &last) || last.Outcome != lua.ErrNotExecuted {
@@ -90,14 +91,14 @@ func (r *request) unsure(err error) error {
 	return &all
 }
 
-// settle keeps copies of a request that is over from holding anything.
+// settle makes sure that no late copy of a request that is over holds anything.
 func (r *request) settle(ctx context.Context) {
 	if r.noted.resent.Load() {
 		_ = r.withdraw(ctx, "") // what cannot be withdrawn ends with its TTL
 	}
 }
 
-// voidAfter makes a request void that changed a setting, where a copy of it may arrive and change it back.
+// voidAfter makes a request that changed a setting void, if a late copy of it may arrive and change the setting back.
 func (r *request) voidAfter(ctx context.Context, call func(ctx context.Context) error) error {
 	r.noted.Context = ctx
 	err := call(&r.noted)
@@ -108,14 +109,14 @@ func (r *request) voidAfter(ctx context.Context, call func(ctx context.Context) 
 	return err
 }
 
-// grant is what the server gave: the fence, and the local end of the lease.
+// grant is what the server granted: the fence, and the local end of the lease.
 type grant struct {
 	fence    int64
 	deadline time.Time
 	claim    bool // it was handed over, and is to be confirmed
 }
 
-// granted is the grant of an attempt that was sent at sent; a remaining time of 0 is the whole TTL.
+// granted returns the grant of an attempt that was sent at sent. A remaining time of 0 means the whole TTL.
 func (r *request) granted(sent time.Time, result gen.LockAcquireResult) grant {
 	remaining := result.Remaining
 	if remaining == 0 {
@@ -124,12 +125,12 @@ func (r *request) granted(sent time.Time, result gen.LockAcquireResult) grant {
 	return grant{fence: result.Fence, deadline: lease.End(sent, remaining)}
 }
 
-// heldBy is the error of an attempt that found the lock held.
+// heldBy returns the error of an attempt that found the lock held.
 func (r *request) heldBy(result gen.LockAcquireResult) *HeldError {
 	return &HeldError{Name: r.name, Remaining: result.Remaining, Holder: result.Holder}
 }
 
-// try makes one attempt that joins no queue. The second result is set where the lock is held.
+// try makes one attempt that joins no queue. The second result is set if another owner holds the lock.
 func (r *request) try(ctx context.Context) (grant, *HeldError, error) {
 	sent, result, err := r.attempt(ctx, attempt{})
 	switch {
@@ -141,7 +142,7 @@ func (r *request) try(ctx context.Context) (grant, *HeldError, error) {
 	return r.granted(sent, result), nil, nil
 }
 
-// attempt makes one attempt that is in time, see lease.InTime; sent is when it was sent.
+// attempt makes one attempt, in time as lease.InTime defines it; sent is when the attempt was sent.
 func (r *request) attempt(ctx context.Context, a attempt) (sent time.Time, result gen.LockAcquireResult, err error) {
 	lease.InTime(func(now time.Time) (until time.Time) {
 		sent = now
@@ -153,7 +154,7 @@ func (r *request) attempt(ctx context.Context, a attempt) (sent time.Time, resul
 	return sent, result, err
 }
 
-// ask makes one attempt, and withdraws it where it may have got the lock without an answer.
+// ask makes one attempt. If no answer came and the attempt may have acquired the lock, ask withdraws it.
 func (r *request) ask(ctx context.Context, a attempt) (gen.LockAcquireResult, error) {
 	r.noted.Context = ctx
 	result, err := r.scripts.acquire(&r.noted, r, a)
@@ -168,12 +169,12 @@ func (r *request) ask(ctx context.Context, a attempt) (gen.LockAcquireResult, er
 	return result, nil
 }
 
-// errVoid is of an attempt that arrived after it was withdrawn, or after the lock was taken away from its owner.
+// errVoid is the error of an attempt that arrived after it was withdrawn, or after the lock was taken from its owner.
 var errVoid = fmt.Errorf("%w: it was taken away, or this acquire withdrawn, before its request arrived; acquire it "+
 	"again",
 	ErrLost)
 
-// failed withdraws an attempt without an answer, and returns its error.
+// failed withdraws an attempt that had no answer, and returns its error.
 func (r *request) failed(ctx context.Context, err error, entry string) error {
 	if errors.Is(err, ErrLimit) { // an answer
 		r.settle(ctx)
@@ -194,28 +195,28 @@ func (r *request) undone(ctx context.Context, err error, entry string) error {
 	return errors.Join(r.unsure(err), r.withdraw(ctx, entry))
 }
 
-// withdraw leaves nothing of a request at the server: neither a lock nor an entry in the queue. The call goes on when
-// the caller whose context has ended has left.
+// withdraw leaves nothing of a request at the server: neither a lock nor an entry in the queue. When ctx ends, the
+// caller returns and the call goes on.
 func (r *request) withdraw(ctx context.Context, entry string) error {
 	return behind(ctx, r.calls, func(ctx context.Context) error { return r.scripts.withdraw(ctx, r, entry) })
 }
 
-// ErrNotALock says that the key of a lock, a semaphore or a read-write lock holds something else: that of another
-// version of this library, or a value of another program. Nothing was changed. Where no process uses it, delete the
-// key.
+// ErrNotALock says that the key of a lock, a semaphore or a read-write lock has something else in it: a record of
+// another version of this library, or a value of another program. Nothing was changed. If no process uses the key,
+// delete it.
 var ErrNotALock = errors.New("luatomic: not a lock of this version")
 
-// isLayout reports the answer of a script that found something else under the key. It changed nothing.
+// isLayout reports whether a script found something else under the key. The script has changed nothing.
 func isLayout(err error) bool {
 	layout := (*lua.Error)(nil)
 	return errors.As(err, &layout) && layout.Code == "LAYOUT"
 }
 
-// isForeign reports the answer of a script that found a value under the key that is no lock: it changed nothing, and
+// isForeign reports whether a script found a value under the key that is no lock. The script has changed nothing, and
 // there is nothing to withdraw.
 func isForeign(err error) bool { return isLayout(err) || errors.Is(err, lua.ErrWrongType) }
 
-// recordError is err, as an ErrNotALock where the server found something else under the key.
+// recordError returns err, as an ErrNotALock if the script found something else under the key.
 func recordError(err error, key string) error {
 	if isLayout(err) {
 		return fmt.Errorf("%w: key %q; delete it when no process uses it: %w", ErrNotALock, key, err)

@@ -7,12 +7,12 @@ import (
 	"github.com/luatomic/luatomic/internal/keys"
 )
 
-// RWLock is held by many readers or by one writer. Waiters are served in order of arrival, so that readers that come
-// after a waiting writer do not keep it out; the readers at the head of the queue are granted the lock together. Each
-// reader has a lease of its own: that of a reader that died ends, however many others read.
+// RWLock is held by many readers or by one writer. Waiters are served in order of arrival, so readers that come after a
+// waiting writer do not keep it out. The readers at the head of the queue are granted the lock together. Each reader
+// has a lease of its own: when a reader dies, its lease ends, however many others read.
 //
-// It is a semaphore of which a reader takes one permit and a writer all. It is safe for concurrent use, and uses the
-// same Options of its Locker as a Semaphore.
+// An RWLock is a semaphore of which a reader takes one permit and a writer takes all. It is safe for concurrent use. It
+// uses the same Options of its Locker as a Semaphore.
 type RWLock struct{ set permitSet }
 
 // RW returns the read-write lock of that name. It is independent of the plain lock of the same name. Nothing is sent.
@@ -25,12 +25,12 @@ func (l *Locker) RW(name string) *RWLock {
 
 const readerWeight, writerWeight = 1, maxPermits
 
-// Try acquires the lock for writing if nobody holds it or waits for it, in one round trip, else returns a *HeldError.
-// Keys: rw:{name}, rwq:{name}. Cost: O(log n) of the readers.
+// Try acquires the lock for writing if nobody holds it or waits for it, in one round trip. Otherwise it returns a
+// *HeldError. Keys: rw:{name}, rwq:{name}. Cost: O(log n) of the readers.
 func (rw *RWLock) Try(ctx context.Context) (*Lease, error) { return rw.try(ctx, writerWeight) }
 
-// RTry acquires the lock for reading if no writer holds it and nobody waits for it, in one round trip, else returns a
-// *HeldError. Keys: rw:{name}, rwq:{name}. Cost: O(log n) of the readers.
+// RTry acquires the lock for reading if no writer holds it and nobody waits for it, in one round trip. Otherwise it
+// returns a *HeldError. Keys: rw:{name}, rwq:{name}. Cost: O(log n) of the readers.
 func (rw *RWLock) RTry(ctx context.Context) (*Lease, error) { return rw.try(ctx, readerWeight) }
 
 func (rw *RWLock) try(ctx context.Context, weight int) (*Lease, error) {
@@ -80,12 +80,12 @@ func (rw *RWLock) do(ctx context.Context, weight int, f func(context.Context, *L
 // RWInfo describes a read-write lock at the time that it was read.
 type RWInfo struct {
 	Name, Key string
-	// Writing says whether a writer holds the lock, Readers how many readers do.
+	// Writing says whether a writer holds the lock. Readers is how many readers hold it.
 	Writing bool
 	Readers int
-	// Fence is the last one that was given.
+	// Fence is the last fence that was given.
 	Fence int64
-	// Holders are those whose leases end first, 500 at most.
+	// Holders are the holders whose leases end first, 500 at most.
 	Holders []Permit
 	// Waiting is the length of the queue, Waiters the notes of the first ten waiters.
 	Waiting int

@@ -12,20 +12,20 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// A semaphore is one zset, sem:{name}, and while a process waits another one, semq:{name}. Each permit is a member,
-// scored by the end of its lease: a holder that dies gives back its permits, whatever the others do. Because all of a
-// semaphore is in the one zset, each change is one command, and an error half-way can neither add nor lose permits.
-// sem_acquire.lua lists the members.
+// A semaphore is one zset, sem:{name}. While a process waits, there is a second zset, semq:{name}. Each permit is a
+// member, scored by the end of its lease. So the permits of a holder that dies become free, whatever the others do. A
+// whole semaphore is in the one zset, so each change is one command, and an error half-way can neither add nor lose
+// permits. sem_acquire.lua lists the members.
 //
-// Waiting is as for a lock: an entry in the queue, one connection, no polling. The head of the queue is served first
-// even where a waiter with less weight behind it would fit, so that a heavy one is not passed over for ever. A
-// release grants to as many waiters from the head as fit, in the same script.
+// Waiting is as for a lock: an entry in the queue, one connection, no polling. The head of the queue is served first,
+// even if a waiter with less weight behind it would fit. Otherwise a heavy waiter could wait for ever. A release grants
+// permits to as many waiters from the head as fit, in the same script.
 
-// ErrLimit says that a permit is heavier than the limit of the semaphore: the one that is stored, or where none is, the
-// one of the call. It comes as a *LimitError.
+// ErrLimit says that the weight of a permit is above the limit of the semaphore. That is the stored limit, or the limit
+// of the call where none is stored. It is returned as a *LimitError.
 var ErrLimit = errors.New("luatomic: weight above the limit of the semaphore")
 
-// LimitError says which weight was asked for and which limit the semaphore has. It matches ErrLimit.
+// LimitError has the weight that was asked for and the limit of the semaphore. It matches ErrLimit.
 type LimitError struct {
 	// Name is the name of the semaphore.
 	Name string
@@ -45,19 +45,20 @@ func (e *LimitError) Is(target error) bool { return target == ErrLimit }
 // maxPermits is the greatest limit of a semaphore.
 const maxPermits = 1 << 30
 
-// Semaphore gives out permits, up to a limit of the sum of their weights. Each permit is a Lease of its own: it can
-// be extended and kept, and ends with its holder. A Semaphore is safe for concurrent use.
+// Semaphore gives out permits whose weights add up to a limit at most. Each permit is a Lease of its own: it can be
+// extended and kept, and it ends when its holder dies. A Semaphore is safe for concurrent use.
 //
-// Of the Options of its Locker it uses Prefix, Tag, TTL, Claim, Note, MaxHold, Poll and Observe; with
-// LockDelay or Replicas each call returns a [lua.ErrOutOfRange].
+// Of its Locker's Options it uses Prefix, Tag, TTL, Claim, Note, MaxHold, Poll and Observe. With LockDelay or Replicas
+// each call returns a [lua.ErrOutOfRange].
 type Semaphore struct {
 	set   permitSet
 	limit atomic.Int64
 }
 
-// Semaphore returns the semaphore of that name. The first acquire of a permit stores the limit, which then counts for
-// all until Resize changes it, or until nobody has held or waited for a permit for a minute. So a new limit rolls out
-// without an error on either side, for weights within both limits: deploy it, then call Resize once. Nothing is sent.
+// Semaphore returns the semaphore of that name. Nothing is sent. The first acquire of a permit stores the limit. The
+// stored limit counts for all processes until Resize changes it, or until nobody has held or waited for a permit for a
+// minute. So a new limit can be deployed without errors in old and new processes, for weights within both limits:
+// deploy it, then call Resize once.
 func (l *Locker) Semaphore(name string, limit int) *Semaphore {
 	s := &Semaphore{set: permitSet{locker: l, name: name}}
 	s.limit.Store(int64(limit))
@@ -66,7 +67,7 @@ func (l *Locker) Semaphore(name string, limit int) *Semaphore {
 	return s
 }
 
-// plainOnly names an option that is set and that only a plain lock has.
+// plainOnly returns an error that names an option which is set and which only a plain lock has.
 func (l *Locker) plainOnly() error {
 	o := &l.opts
 	for _, set := range []struct {
@@ -80,8 +81,8 @@ func (l *Locker) plainOnly() error {
 	return nil
 }
 
-// newLease makes the request. The script compares the weight with the limit that is stored: this Semaphore's own may
-// be an old one.
+// newLease makes the request. The script compares the weight with the stored limit, because this Semaphore's own limit
+// may be an old one.
 func (s *Semaphore) newLease(weight int) (*Lease, error) {
 	limit := s.limit.Load()
 	if err := checkRange("limit", limit, maxPermits); err != nil {
@@ -102,9 +103,10 @@ func checkRange(field string, n, most int64) error {
 	return nil
 }
 
-// Try acquires a permit of that weight if it fits under the limit and nobody waits, in one round trip, else returns a
-// *HeldError whose Remaining says when it may fit. A weight above the limit of the semaphore is a *LimitError. One
-// below 1 is a [lua.ErrOutOfRange], before anything is sent. Lost replies and cancelled contexts are as for Locker.Try.
+// Try acquires a permit of that weight if it fits under the limit and nobody waits, in one round trip. Otherwise it
+// returns a *HeldError, whose Remaining says when the permit may fit. A weight above the limit of the semaphore is a
+// *LimitError. A weight below 1 is a [lua.ErrOutOfRange], before anything is sent. Lost replies and cancelled contexts
+// are handled as in Locker.Try.
 //
 // Keys: sem:{name}, semq:{name}. Cost: O(log n) of the holders.
 func (s *Semaphore) Try(ctx context.Context, weight int) (*Lease, error) {
@@ -136,11 +138,11 @@ func (s *Semaphore) Do(ctx context.Context, weight int, f func(context.Context, 
 	return lease.do(ctx, f)
 }
 
-// Resize sets the limit of the semaphore, also for later calls of this Semaphore, and grants what becomes free, in
-// the same script. A smaller limit takes no permit away. It counts for every process from then on, also for one that
-// was made with another limit; a weight above it is an ErrLimit. It stays for a minute at
-// least, also where nobody uses the semaphore. Where an attempt may still be on its way, a second call makes that void.
-// Keys: sem:{name}, semq:{name}. Cost: O(log n) for each permit that is granted.
+// Resize sets the limit of the semaphore and grants what becomes free, in the same script. A smaller limit takes no
+// permit away. From then on the limit counts for every process, also for one whose Semaphore has another limit, and a
+// weight above it is an ErrLimit. The limit stays for a minute at least, even if nobody uses the semaphore. Later calls
+// of this Semaphore use the new limit too. If an attempt may still be on its way, a second call makes it void. Keys:
+// sem:{name}, semq:{name}. Cost: O(log n) for each permit that is granted.
 func (s *Semaphore) Resize(ctx context.Context, limit int) error {
 	err := s.set.bad
 	if err == nil {
@@ -159,10 +161,10 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) error {
 // SemaphoreInfo describes a semaphore at the time that it was read.
 type SemaphoreInfo struct {
 	Name, Key string
-	// Limit is 0 where nobody has held or waited for a permit for a minute; Used is the sum of the weights that are
-	// held.
+	// Limit is the stored limit: 0 if nobody has held or waited for a permit for a minute. Used is the sum of the
+	// weights of the permits that are held.
 	Limit, Used int
-	// Fence is the last one that was given.
+	// Fence is the last fence that was given.
 	Fence int64
 	// Holders are the permits whose leases end first, 500 at most.
 	Holders []Permit
@@ -173,7 +175,7 @@ type SemaphoreInfo struct {
 
 // Permit is a permit that is held.
 type Permit struct {
-	// Token is that of its Lease; Revoke takes it.
+	// Token is the Lease.Token of the permit, for Revoke.
 	Token string
 	// Weight is 1 for a reader of an RWLock.
 	Weight int
@@ -187,11 +189,11 @@ type Permit struct {
 // Keys: sem:{name}, semq:{name}. Cost: O(n) of the holders.
 func (s *Semaphore) Info(ctx context.Context) (SemaphoreInfo, error) { return s.set.info(ctx) }
 
-// Revoke takes a permit from its holder and grants to the waiters that fit, in one script. The context of a lease that
-// is kept ends with ErrRevoked as soon as its process is notified; another holder gets that error from its next Extend
-// or Release within 10 s, and an ErrLost after that. Revoke reports whether a permit with the token was stored, also
-// one whose lease is over. Info lists the tokens.
-// Keys: sem:{name}, semq:{name}. Cost: O(log n) of the holders.
+// Revoke takes a permit from its holder and grants permits to the waiters that fit, in one script. It reports whether a
+// permit with the token was stored, which includes one whose lease is over. Info lists the tokens. If the holder keeps
+// its lease, the context of that lease ends with ErrRevoked as soon as the process is notified. Otherwise the holder
+// gets ErrRevoked from its next Extend or Release within 10 s, and an ErrLost after that. Keys: sem:{name},
+// semq:{name}. Cost: O(log n) of the holders.
 func (s *Semaphore) Revoke(ctx context.Context, token string) (bool, error) {
 	return s.set.revoke(ctx, token)
 }

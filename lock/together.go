@@ -11,8 +11,8 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// round is a round trip that the calls of several leases share: it is sent when each lease has added its call, or has
-// come to its end without one.
+// round is a round trip that the calls of several leases share. It is sent when each lease has added its call, or has
+// finished without a call.
 type round struct {
 	ctx  context.Context // of the round trip; the end of the caller's does not cut it short
 	sent chan struct{}   // closed when it has an answer
@@ -22,7 +22,7 @@ type round struct {
 	missing int
 }
 
-// part is the part of one lease in a round.
+// part is the share of one lease in a round.
 type part struct {
 	round *round
 	added bool // guarded by the lock of the round
@@ -36,7 +36,7 @@ type partContext struct {
 	part *part
 }
 
-// Value is the part, and for lease.Waits its leave.
+// Value returns the part or, for lease.Waits, its leave.
 func (c partContext) Value(key any) any {
 	switch key.(type) {
 	case partKey:
@@ -50,9 +50,9 @@ func (c partContext) Value(key any) any {
 // roundTimeout bounds a round trip.
 const roundTimeout = 10 * time.Second
 
-// together calls f for all of them and joins the errors. The calls of lock_release and lock_leave that f makes under
-// its context are one round trip. A lease of another Locker than the first has one of its own: its server may be
-// another.
+// together calls f for all leases and joins the errors. The calls of lock_release and lock_leave that f makes under its
+// context share one round trip. A lease of another Locker than the first lease's has a round trip of its own, because
+// its server may be another one.
 func (ls Leases) together(ctx context.Context, f func(context.Context, *Lease) error) error {
 	if len(ls) == 0 {
 		return nil
@@ -81,7 +81,7 @@ func (ls Leases) together(ctx context.Context, f func(context.Context, *Lease) e
 	return errors.Join(errs...)
 }
 
-// inRound makes the call in the round of ctx. It reports whether there is one that the lease has no call in yet.
+// inRound makes the call in the round of ctx. ok reports whether ctx has a round in which the lease has no call yet.
 func inRound[T any](ctx context.Context, call func(*lua.Batch) *lua.Future[T]) (result T, _ error, ok bool) {
 	p, ok := ctx.Value(partKey{}).(*part)
 	if !ok {
@@ -108,7 +108,7 @@ func inRound[T any](ctx context.Context, call func(*lua.Batch) *lua.Future[T]) (
 	return result, err, true
 }
 
-// leave has the round wait no longer for the lease.
+// leave tells the round not to wait for the lease any longer.
 func (p *part) leave() {
 	r := p.round
 	r.mu.Lock()
@@ -120,7 +120,7 @@ func (p *part) leave() {
 	}
 }
 
-// less reports whether none is missing any more. The caller holds the lock.
+// less counts one missing lease less, and reports whether none is missing now. The caller holds the lock.
 func (r *round) less() bool {
 	r.missing--
 	return r.missing == 0

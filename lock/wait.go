@@ -14,13 +14,13 @@ import (
 	"github.com/luatomic/luatomic/internal/lease"
 )
 
-// wait returns when the lock is granted to r, ctx ends or the hub is closed. A lease that is handed over lasts for
-// Claim.
+// wait returns when the lock is granted to r, when ctx ends, or when the hub is closed. A lease that is handed over
+// lasts for Claim.
 func (h *hub) wait(ctx context.Context, r *request) (grant, error) {
 	channel := r.channel + h.tokens.Process()
 	var held *HeldError
 	if !h.subscriptions.Subscribed(channel) {
-		// Most locks are free: no connection is opened for those.
+		// Most locks are free, and need no connection.
 		g, by, err := r.try(ctx)
 		if err != nil || by == nil {
 			return g, err
@@ -63,7 +63,7 @@ func (h *hub) join(ctx context.Context, channel string) error {
 	return context.Cause(ctx)
 }
 
-// queue waits in the queue of the lock; held is what a first attempt found, nil for none.
+// queue waits in the queue of the lock. held is what a first attempt found, or nil if there was none.
 func (h *hub) queue(ctx context.Context, r *request, channel string, held *HeldError) (grant, error) {
 	w := h.waiters.add(r, channel)
 	defer h.waiters.remove(w)
@@ -76,7 +76,7 @@ func (h *hub) queue(ctx context.Context, r *request, channel string, held *HeldE
 		w.asked = asked
 		switch {
 		case err == nil && result.Acquired:
-			// the message was of an older grant
+			// the message was about an older grant
 			if w.granted != 0 && w.granted != result.Fence && result.Remaining == 0 {
 				h.waiters.queued(w, true)
 			}
@@ -101,8 +101,8 @@ func (h *hub) queue(ctx context.Context, r *request, channel string, held *HeldE
 	}
 }
 
-// heldBy is the error of an attempt that found the lock held. One that did not ask for the holder reports what another
-// waiter of this process knows.
+// heldBy returns the error of an attempt that found the lock held. If the attempt did not ask for the holder, the error
+// has what another waiter of this process knows.
 func (h *hub) heldBy(w *waiter, result gen.LockAcquireResult) *HeldError {
 	held := w.request.heldBy(result)
 	if result.Now == 0 {
@@ -111,9 +111,9 @@ func (h *hub) heldBy(w *waiter, result gen.LockAcquireResult) *HeldError {
 	return held
 }
 
-// fresh is how the first attempt of the waiter joins the queue: it asks for the holder and the remaining time of the
-// lease unless another waiter of this process knows them and makes the next attempt in time, and for the clock unless
-// that is known.
+// fresh says what the first attempt of the waiter asks for when it joins the queue. It asks for the holder and the
+// remaining time of the lease, unless another waiter of this process knows them and makes the next attempt in time. It
+// asks for the clock, unless the clock is known.
 func (h *hub) fresh(w *waiter) gen.LockAcquireFresh {
 	if h.subscriptions.Tagged() || !w.group.clock.known() || !h.waiters.informed(w) {
 		return gen.LockAcquireFreshAsks
@@ -121,24 +121,24 @@ func (h *hub) fresh(w *waiter) gen.LockAcquireFresh {
 	return gen.LockAcquireFreshKnows
 }
 
-// serverClock is what the waiters of a process know of the clock of a server.
+// serverClock is what the waiters of a process know about the clock of a server.
 type serverClock struct {
 	mu   sync.Mutex
 	last serverReading
 }
 
-// serverReading is the server's clock in us, as the reply to a call says that was sent at asked.
+// serverReading is the server's clock in us, from the reply to a call that was sent at asked.
 type serverReading struct {
 	asked time.Time
 	us    int64
 }
 
-// clockAge is how long a clock reading is used: clocks run at different speeds.
+// clockAge is how long a clock reading is used. Clocks run at different speeds, so an old reading is wrong.
 const clockAge = 10 * time.Second
 
 func (c *serverClock) known() bool { return time.Since(c.reading().asked) < clockAge }
 
-// set notes a reading, unless it is older than the last one.
+// set stores a reading, unless it is older than the last one.
 func (c *serverClock) set(r serverReading) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,7 +153,7 @@ func (c *serverClock) reading() serverReading {
 	return c.last
 }
 
-// queued notes what an attempt that found the lock held says.
+// queued records what an attempt reports that found the lock held.
 func (h *hub) queued(w *waiter, result gen.LockAcquireResult) {
 	w.fence = result.Fence
 	if result.Now != 0 {
@@ -169,13 +169,13 @@ func (h *hub) queued(w *waiter, result gen.LockAcquireResult) {
 	}
 }
 
-// await returns when the lock is granted, when it is time for another attempt, or when ctx ends.
+// await returns when the lock is granted, when another attempt is due, or when ctx ends.
 func (h *hub) await(ctx context.Context, w *waiter) (g grant, again bool, err error) {
 	select {
 	case m := <-w.grants:
 		w.granted = m.fence
 		g = grant{fence: m.fence, deadline: m.deadline(w.group.clock.reading()), claim: true}
-		// A message can be late: after an attempt that found another holder.
+		// A message can be late: it can come after an attempt that found another holder.
 		valid := m.fence >= w.fence && lease.Left(g.deadline) > 0
 		return g, !valid || h.confirms(w.request), nil
 	case <-w.wake:
@@ -192,8 +192,8 @@ func (h *hub) confirms(r *request) bool { return h.subscriptions.Tagged() || r.o
 // refusedWait is how long a waiter polls after the server has refused to subscribe it, before it asks again.
 const refusedWait = 5 * time.Second
 
-// rejoin is when to subscribe again after that error: soon after any but a refusal. A waiter that polls has no place in
-// the queue, and its attempts overtake no waiter that has one.
+// rejoin is when to subscribe again after that error: later after a refusal, soon after any other error. A waiter that
+// polls has no place in the queue, and its attempts overtake no waiter that has one.
 func rejoin(failed error) time.Time {
 	if redis.HasErrorPrefix(failed, "NOPERM") {
 		return time.Now().Add(refusedWait)
@@ -201,8 +201,8 @@ func rejoin(failed error) time.Time {
 	return time.Now()
 }
 
-// poll makes attempts while the waiter is not subscribed, for the reason given, until it is time to subscribe again. It
-// returns as request.try does.
+// poll makes attempts while the waiter is not subscribed, because of the error failed, until it is time to subscribe
+// again. It returns what request.try returns.
 func (h *hub) poll(ctx context.Context, r *request, held *HeldError, failed error) (grant, *HeldError, error) {
 	for until := rejoin(failed); ; {
 		if held != nil {
@@ -222,12 +222,12 @@ func (h *hub) poll(ctx context.Context, r *request, held *HeldError, failed erro
 	}
 }
 
-// pollDelay is of random length, so that waiters do not poll in step.
+// pollDelay has a random length, so that waiters do not poll at the same time.
 func (o *Options) pollDelay() time.Duration {
 	return max(o.Poll/2+rand.N(o.Poll/2+1), time.Millisecond)
 }
 
-// asError keeps a nil *HeldError a nil error.
+// asError returns a nil error for a nil *HeldError.
 func asError(held *HeldError) error {
 	if held == nil {
 		return nil

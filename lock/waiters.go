@@ -11,7 +11,7 @@ import (
 	"github.com/luatomic/luatomic/internal/notify"
 )
 
-// waiters are the waiters of a process, in one group for each lock.
+// waiters has the waiters of a process, in one group for each lock.
 type waiters struct {
 	subscriptions *notify.Hub
 	clock         serverClock // of the one server, where there is one
@@ -61,9 +61,10 @@ type grantMessage struct {
 	received time.Time
 }
 
-// deadline is the end of a granted lease by this process' clocks: no later than the server's. The server's clock says
-// how old the grant is; where that was set back, it is as old as the message. A message that a process reads after its
-// machine was suspended is older than it seems, which the wall clock of the reading knows.
+// deadline is the end of a granted lease by this process' clocks, no later than its end at the server. The server's
+// clock says how old the grant is. If that clock was set back, the grant is at least as old as the message. A message
+// that a process reads after its machine was suspended is older than it seems; the wall clock of the reading shows
+// that.
 func (m grantMessage) deadline(server serverReading) time.Time {
 	since := time.Duration(m.start-server.us) * time.Microsecond
 	byClock, byMessage := lease.End(server.asked, since+m.length), m.received.Add(m.length)
@@ -73,7 +74,7 @@ func (m grantMessage) deadline(server serverReading) time.Time {
 	return byClock
 }
 
-// signal has the waiter make another attempt; one is enough for any number of signals.
+// signal tells the waiter to make another attempt. Several signals before the attempt have the effect of one.
 func (w *waiter) signal() {
 	select {
 	case w.wake <- struct{}{}:
@@ -131,9 +132,9 @@ func (ws *waiters) remove(w *waiter) {
 	}
 }
 
-// recheckAfter has the first member of w's group make an attempt after d, counted from now: the reply to the call
-// that w.asked began says that the holder has the lock for so long. A message that came after that may be newer than
-// the reply, which then postpones nothing.
+// recheckAfter lets the first member of w's group make an attempt after d, counted from now: the reply to the call that
+// was sent at w.asked says that the holder has the lock for d. A message that came after w.asked may be newer than the
+// reply. Then the reply postpones nothing.
 func (ws *waiters) recheckAfter(w *waiter, d time.Duration, holder string) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -144,27 +145,28 @@ func (ws *waiters) recheckAfter(w *waiter, d time.Duration, holder string) {
 	ws.heldFor(g, d, holder)
 }
 
-// heldFor notes who holds the lock for how long from now, and sets the timer to that. The caller holds the lock.
+// heldFor records who holds the lock and for how long from now, and sets the timer to that time. The caller holds
+// ws.mu.
 func (ws *waiters) heldFor(g *group, d time.Duration, holder string) {
 	g.holder, g.until, g.unnamed = holder, time.Now().Add(d), false
 	ws.arm(g, d)
 }
 
-// holder is what the group of w knows of the holder: its note and what is left of its lease.
+// holder returns what the group of w knows about the holder: its note and what is left of its lease.
 func (ws *waiters) holder(w *waiter) (note string, remaining time.Duration) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	return w.group.holder, max(time.Until(w.group.until), 0)
 }
 
-// informed reports whether an attempt of the group of w is timed, and the holder known.
+// informed reports whether the group of w has set its timer and knows the holder.
 func (ws *waiters) informed(w *waiter) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	return w.group.armed && !w.group.unnamed
 }
 
-// recheckSoon has w make an attempt where its group has no timer: the reply did not say how long the lease lasts.
+// recheckSoon tells w to make an attempt if its group has no timer: the reply did not say how long the lease lasts.
 func (ws *waiters) recheckSoon(w *waiter) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -177,7 +179,7 @@ func (ws *waiters) recheckSoon(w *waiter) {
 // as long as a process waits.
 const maxRecheck = 30 * time.Second
 
-// arm sets the timer of the group. The caller holds the lock.
+// arm sets the timer of the group. The caller holds ws.mu.
 func (ws *waiters) arm(g *group, d time.Duration) {
 	if len(g.members) == 0 {
 		return
@@ -194,8 +196,8 @@ func (ws *waiters) arm(g *group, d time.Duration) {
 	g.armed, g.due = true, time.Now().Add(d)
 }
 
-// lost has the first member of each group on the channel poll until the subscription is confirmed again: no message
-// comes, and the server may refuse it.
+// lost lets the first member of each group on the channel poll until the subscription is confirmed again. Until then no
+// message comes, and the server may refuse the subscription.
 func (ws *waiters) lost(channel string) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -206,13 +208,13 @@ func (ws *waiters) lost(channel string) {
 	}
 }
 
-// armByMessage sets the timer of the group as a message says. The caller holds the lock.
+// armByMessage sets the timer of the group to what a message says. The caller holds ws.mu.
 func (ws *waiters) armByMessage(g *group, d time.Duration, holder string) {
 	g.notified = time.Now()
 	ws.heldFor(g, d, holder)
 }
 
-// recheck has the first member of the group make an attempt.
+// recheck tells the first member of the group to make an attempt.
 func (ws *waiters) recheck(g *group) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -222,9 +224,9 @@ func (ws *waiters) recheck(g *group) {
 	}
 }
 
-// queued notes that the waiter is in the queue. If it has joined although it was there, the queue was lost, or the
-// server does not count this process as subscribed: the slot has moved, or the connection leads to a replica now.
-// Then the process subscribes anew, and all others of the group make an attempt.
+// queued records that the waiter is in the queue. If it has joined although it was in the queue before, the queue was
+// lost, or the server does not count this process as subscribed: the slot has moved, or the connection now leads to a
+// replica. Then the process subscribes again, and all others of the group make an attempt.
 func (ws *waiters) queued(w *waiter, joined bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -240,7 +242,7 @@ func (ws *waiters) queued(w *waiter, joined bool) {
 	ws.doubt(w.group, w)
 }
 
-// signalAll has every waiter on the channel make an attempt: a message may have been missed.
+// signalAll tells every waiter on the channel to make an attempt, because a message may have been missed.
 func (ws *waiters) signalAll(channel string) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -251,8 +253,8 @@ func (ws *waiters) signalAll(channel string) {
 	}
 }
 
-// doubt has the members of a group make an attempt, but for one. Whether the server has their entries is not known any
-// more: that one is missing is no news then. The caller holds the lock.
+// doubt lets all members of a group but one make an attempt. It is no longer known whether the server has their
+// entries, so a missing entry is no news then. The caller holds ws.mu.
 func (ws *waiters) doubt(g *group, but *waiter) {
 	g.doubtful = nil
 	for _, w := range g.members {
@@ -264,11 +266,11 @@ func (ws *waiters) doubt(g *group, but *waiter) {
 	ws.check(g)
 }
 
-// maxChecks is how many members of a group make an attempt at once after a doubt: each has the server look through the
-// queue, in which all of them are.
+// maxChecks is how many members of a group make an attempt at the same time after a doubt. For each attempt the server
+// searches the queue, which has an entry of each member.
 const maxChecks = 16
 
-// check has the next doubtful members make an attempt, in order of arrival. The caller holds the lock.
+// check lets the next doubtful members make an attempt, in order of arrival. The caller holds ws.mu.
 func (ws *waiters) check(g *group) {
 	for len(g.doubtful) > 0 && g.checking < maxChecks {
 		w := g.doubtful[0]
@@ -281,7 +283,7 @@ func (ws *waiters) check(g *group) {
 	}
 }
 
-// checked notes that the attempt of the waiter is over. The caller holds the lock.
+// checked records that the attempt of the waiter is over. The caller holds ws.mu.
 func (ws *waiters) checked(w *waiter) {
 	if w.checking {
 		w.checking = false
@@ -290,7 +292,7 @@ func (ws *waiters) checked(w *waiter) {
 	}
 }
 
-// received takes a message of that type to the waiter with the token, and reports whether there is one.
+// received passes a message of that type to the waiter with the token, and reports whether there is one.
 func (ws *waiters) received(messageType, token, args string) bool {
 	now := time.Now()
 	ws.mu.Lock()
@@ -314,7 +316,7 @@ func (ws *waiters) received(messageType, token, args string) bool {
 	return true
 }
 
-// granted passes the message of a grant to the waiter. The caller holds the lock.
+// granted passes the message of a grant to the waiter. The caller holds ws.mu.
 func (ws *waiters) granted(w *waiter, args string, now time.Time) {
 	var n [3]int64
 	for i := range n {
