@@ -18,7 +18,7 @@ type answer[T any] struct {
 	node  int
 }
 
-// answers are those of all servers, in the order in which they arrive.
+// answers has the answers of all servers, in the order in which they arrive.
 type answers[T any] struct {
 	arrived <-chan answer[T]
 	left    int
@@ -27,8 +27,8 @@ type answers[T any] struct {
 	timeout time.Duration
 }
 
-// askAll calls all servers concurrently. Answers count for NodeTimeout; the calls may go on for timeout. Close cuts off
-// those that began before it and are slow; those of a release after it have NodeTimeout.
+// askAll calls all servers concurrently. Answers count for NodeTimeout. The calls may go on for timeout. Close cuts off
+// slow calls that began before it. The calls of a release after Close have NodeTimeout.
 func askAll[T any](
 	ctx context.Context, q *Quorum, timeout time.Duration, call func(ctx context.Context, node int) (T, error),
 ) *answers[T] {
@@ -57,7 +57,7 @@ func askAll[T any](
 	return &answers[T]{arrived: arrived, left: len(q.clients), stop: counts.Done(), timeout: q.opts.NodeTimeout}
 }
 
-// next is the next answer; ok is false when there is none in time.
+// next returns the next answer. ok is false when none arrives in time.
 func (a *answers[T]) next() (answer[T], bool) {
 	if a.left == 0 {
 		return answer[T]{}, false
@@ -105,7 +105,8 @@ func tally[T any](q *Quorum, answers *answers[T], good func(T) bool) error {
 	}
 }
 
-// failure is the errors of servers that left no majority, joined with ErrNoQuorum unless their keys are why.
+// failure joins the errors of servers that left no majority, with ErrNoQuorum unless the content of their keys is the
+// reason.
 func (q *Quorum) failure(errs []error) error {
 	foreign := 0
 	for _, err := range errs {
@@ -119,12 +120,12 @@ func (q *Quorum) failure(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// isForeign reports the error of a server whose key holds something else. No later attempt finds another one.
+// isForeign reports whether err says that the key holds something else. A later attempt would find the same.
 func isForeign(err error) bool {
 	return errors.Is(err, lock.ErrNotALock) || errors.Is(err, lua.ErrWrongType)
 }
 
-// named is the error of a server, as a lock.ErrNotALock where the key holds something else.
+// named returns the error of a server, as a lock.ErrNotALock if the key holds something else.
 func (l *Lease) named(err error) error {
 	if layout := (*lua.Error)(nil); errors.As(err, &layout) && layout.Code == "LAYOUT" {
 		return fmt.Errorf("%w: key %q; delete it when no process uses it: %w", lock.ErrNotALock, l.keys.Record, err)
@@ -132,7 +133,7 @@ func (l *Lease) named(err error) error {
 	return err
 }
 
-// missing is why the next answer did not arrive.
+// missing returns why the next answer did not arrive.
 func (a *answers[T]) missing(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -16,7 +16,7 @@ import (
 // Lease is a lock that a majority of the servers granted. It ends with Release or when its TTL is over, whichever
 // comes first; Extend and Keep renew it before that. Its methods are safe for concurrent use.
 //
-// It guards no scripts (see [lua.Guard]): one server alone does not know who holds the lock.
+// It cannot guard scripts (see [lua.Guard]): one server alone does not know who holds the lock.
 type Lease struct {
 	q     *Quorum
 	name  string
@@ -27,7 +27,7 @@ type Lease struct {
 	state lease.Lease
 }
 
-// nodeState is what one server has to do with a lease.
+// nodeState is the state of a lease at one server.
 type nodeState struct {
 	asked chan struct{} // closed when the acquire there has ended
 	may   bool          // the server may have granted the lock; set before asked is closed
@@ -80,26 +80,27 @@ func (l *Lease) Name() string { return l.name }
 // Key is its key on each server: lock:{name}.
 func (l *Lease) Key() string { return l.keys.Record }
 
-// Token names this lease among all others. Each attempt makes a new one.
+// Token identifies this lease. Each attempt makes a new token.
 func (l *Lease) Token() string { return l.token }
 
-// Fence is greater for each holder of the lock than for the one before: the greatest fence of the majority. Send it
-// along with each write to what the lock protects, and let the store refuse a fence that is smaller than the greatest
-// it has seen.
+// Fence is the greatest fence of the majority. It is greater for each holder of the lock than for the holder before.
+// Send it with each write to what the lock protects, and let the store refuse a fence that is smaller than the greatest
+// one that it has seen.
 func (l *Lease) Fence() int64 { return l.fence }
 
-// Deadline is the latest end of the lease by this process' monotonic clock: counted from before the first request was
-// sent, and earlier by a thousandth of its length, because clocks run at different speeds. An extension moves it.
+// Deadline is the latest time at which the lease ends, by this process' monotonic clock. It counts from before the
+// first request was sent, and is earlier by a thousandth of the lease's length, because clocks run at different speeds.
+// An extension moves it.
 func (l *Lease) Deadline() time.Time { return l.state.Deadline() }
 
 // Err is nil while the lease holds by this process' clock. After that it is a lock.ErrLost or lock.ErrMaxHold, or
 // lock.ErrReleased after Release. It reads the clock itself and sends nothing.
 func (l *Lease) Err() error { return l.state.Err() }
 
-// Extend starts the TTL of the lease anew on a majority of the servers. It returns a lock.ErrLost when the lease is
-// over or too few servers hold it, and an ErrNoQuorum when too few answer in time: the lease then ends at its old
-// deadline unless it is extended before. It returns when ctx ends, although the calls go on. Keys: lock:{name} on each
-// server. Cost: O(1).
+// Extend restarts the TTL of the lease on a majority of the servers. It returns a lock.ErrLost when the lease is over
+// or too few servers hold it. It returns an ErrNoQuorum when too few servers answer in time: the lease then ends at its
+// old deadline unless it is extended before. Extend returns when ctx ends, although the calls go on. Keys: lock:{name}
+// on each server. Cost: O(1).
 func (l *Lease) Extend(ctx context.Context) error {
 	extended := make(chan error, 1)
 	if ctx.Err() == nil {
@@ -113,17 +114,16 @@ func (l *Lease) Extend(ctx context.Context) error {
 	}
 }
 
-// Keep renews the lease three times in its TTL until Release or the end of ctx, and returns a context that ends with
-// ctx or with the lease. context.Cause then says why: lock.ErrLost when too few servers hold it or the deadline passed
-// without a majority of answers, else lock.ErrMaxHold or lock.ErrReleased. The end of ctx does not release the lease:
-// without a Release it ends after what is left of its TTL.
+// Keep renews the lease three times in its TTL, until Release or the end of ctx. It returns a context that ends with
+// ctx or with the lease. context.Cause then says why: lock.ErrLost when too few servers hold the lease or the deadline
+// passed without a majority of answers, else lock.ErrMaxHold or lock.ErrReleased. The end of ctx does not release the
+// lease: without a Release, the lease ends when the rest of its TTL is over.
 func (l *Lease) Keep(ctx context.Context) context.Context { return l.state.KeepWhile(ctx) }
 
-// Release gives the lock back on every server that granted it or may have. It also works after ctx has ended. It
-// returns when a majority has answered; calls to slower servers go on in the background until the lease is over. A
-// second Release is nil. A lock.ErrLost says that the lease was over before; after any other error Release can be
-// called again.
-// Keys: lock:{name}, lockq:{name} on each server. Cost: O(1).
+// Release gives the lock back on every server that granted it or may have granted it. It also works after ctx has
+// ended. It returns when a majority has answered. Calls to slower servers go on in the background until the lease is
+// over. A second Release returns nil. A lock.ErrLost says that the lease was over before the release. After any other
+// error Release can be called again. Keys: lock:{name}, lockq:{name} on each server. Cost: O(1).
 func (l *Lease) Release(ctx context.Context) error { return l.state.Release(ctx) }
 
 // holder is a Lease as its keeper sees it.
@@ -132,7 +132,7 @@ type holder Lease
 // Server names the servers of the quorum.
 func (h *holder) Server(context.Context) string { return "quorum " + h.q.tokens.Process() }
 
-// Extend asks the servers, each by its own client: b has no part in it.
+// Extend asks each server through its own client and does not use b.
 func (h *holder) Extend(_ *lua.Batch, ttl time.Duration) (outcome func() error) {
 	return (*Lease)(h).extend(ttl)
 }
@@ -140,7 +140,8 @@ func (h *holder) Extend(_ *lua.Batch, ttl time.Duration) (outcome func() error) 
 // Release gives the lock back on each server.
 func (h *holder) Release(ctx context.Context) error { return (*Lease)(h).release(ctx) }
 
-// Ended reports the end of the lease. One that is lost is settled behind the call or the renewal that noticed it.
+// Ended reports the end of the lease. A lost lease is settled in the background: the call or the renewal that noticed
+// the loss does not wait.
 func (h *holder) Ended(why error, held time.Duration) {
 	e := lock.Event{Kind: lock.EventReleased, Name: h.name, Held: held}
 	if errors.Is(why, lock.ErrLost) {

@@ -1,6 +1,6 @@
-// Package quorum holds locks on a majority of independent Redis servers, so that a lock survives the loss of the
-// others. The servers must not replicate each other. Package lock, on one server, has more and needs less;
-// docs/lock-kin.md says what a quorum rests on.
+// Package quorum has locks on a majority of independent Redis servers: a lock survives the loss of the other servers.
+// The servers must not replicate each other. Package lock works on one server, has more features and makes fewer
+// assumptions. docs/lock-kin.md lists the assumptions of a quorum.
 package quorum
 
 import (
@@ -22,7 +22,7 @@ import (
 // ErrNoQuorum says that too few servers answered within NodeTimeout to grant a lock or to report who holds it.
 var ErrNoQuorum = errors.New("luatomic: no majority of the servers answered in time")
 
-// ErrClocks says that the clocks of the servers differ by more than the fences bear. Set them by NTP.
+// ErrClocks says that the clocks of the servers differ too much for the fences. Synchronize them with NTP.
 var ErrClocks = errors.New("luatomic: the clocks of the servers differ too much")
 
 // Options are the settings of a Quorum. The zero value is ready to use. A duration is at most ten years.
@@ -31,9 +31,9 @@ type Options struct {
 	Prefix string
 	// TTL is the length of a lease. Default 10 s; at least 1 ms.
 	TTL time.Duration
-	// Note tells other processes who the holder is, such as a host name. At most 1024 bytes.
+	// Note tells other processes who the holder is. It is a host name, for example. At most 1024 bytes.
 	Note string
-	// MaxHold ends a lease that long after the lock was acquired, even if it is renewed. Zero is no limit.
+	// MaxHold is the time after the acquire at which a lease ends, even if it is renewed. Zero is no limit.
 	MaxHold time.Duration
 	// NodeTimeout is how long one server may take. Default 250 ms; at most a third of TTL.
 	NodeTimeout time.Duration
@@ -84,12 +84,12 @@ func (o *Options) observe(e lock.Event) {
 
 // Quorum acquires locks on a majority of servers. It is safe for concurrent use.
 //
-// A lease is valid while a majority of servers hold it, counted on this process' monotonic clock from before the
-// first request, less what clocks may differ by. That rests on assumptions: processes and the network are not delayed
-// beyond the lease without noticing, the clocks of the servers run at about the same speed, and a server that lost
-// its memory stays away for a TTL. Where a wrong holder would do harm, send Lease.Fence along with each write: it is
-// the greatest fence of the majority and is written back to it, so that the next majority, which shares a server with
-// this one, has a greater one.
+// A lease is valid while a majority of servers hold it. This process' monotonic clock measures it, from before the
+// first request, minus what clocks may differ by. That rests on assumptions. Processes and the network are not delayed
+// beyond the lease without noticing. The clocks of the servers run at about the same speed. A server that lost its
+// memory stays away for a TTL. If a second holder could do harm, send Lease.Fence with each write. The fence is the
+// greatest one of the majority and is written back to the majority. The next majority shares a server with this one, so
+// its fence is greater.
 //
 // There are no semaphores on a quorum: majorities of two permits out of three servers can be granted to three
 // holders.
@@ -105,10 +105,10 @@ type Quorum struct {
 	end     context.CancelFunc
 }
 
-// New returns a Quorum on the servers: an odd number of them, three at least to survive the loss of one. Nil options
-// mean the defaults. Nothing is sent. Options that are out of range, a nil client and one that is there twice are the
-// error of each later call, a [lua.ErrOutOfRange]. The clients should have ContextTimeoutEnabled set: else a server
-// that hangs binds a connection until its ReadTimeout.
+// New returns a Quorum on the servers. Use an odd number of servers, and at least three to survive the loss of one. Nil
+// options mean the defaults. Nothing is sent. When an option is out of range, or a client is nil or listed twice, each
+// later call returns a [lua.ErrOutOfRange]. Set ContextTimeoutEnabled on the clients: otherwise a server that hangs
+// keeps a connection busy until the ReadTimeout.
 func New(clients []redis.UniversalClient, opts *Options) *Quorum {
 	q := &Quorum{clients: clients, tokens: lease.NewTokens(), calls: calls.New()}
 	q.life, q.end = context.WithCancel(context.Background())
@@ -126,7 +126,7 @@ func New(clients []redis.UniversalClient, opts *Options) *Quorum {
 	return q
 }
 
-// checkServers refuses clients of which no majority can be made: one that is there twice would vote twice.
+// checkServers refuses clients that cannot form a majority. A client that is listed twice would vote twice.
 func checkServers(clients []redis.UniversalClient) error {
 	if len(clients) == 0 {
 		return &lua.RangeError{Field: "clients", Value: "0", Min: "1"}
@@ -145,10 +145,10 @@ func checkServers(clients []redis.UniversalClient) error {
 	return nil
 }
 
-// Close renews leases no longer. Each Acquire that waits returns a lock.ErrClosed, and so does each later Try, Acquire
-// and Do. Calls that go on after their outcome was known, such as a release on a server that is slow, have NodeTimeout
-// to finish; what such a server holds then ends with its lease. Close releases no lease, which Release still does, and
-// does not close the clients. The error is nil.
+// Close stops the renewal of leases. Each Acquire that waits returns a lock.ErrClosed, and so does each later Try,
+// Acquire and Do. Calls that are still on their way after their outcome was known, such as a release at a slow server,
+// have NodeTimeout to finish. What such a server holds then ends with its lease. Close releases no lease; Release still
+// does. Close does not close the clients. The error is always nil.
 func (q *Quorum) Close() error {
 	none := q.calls.Close()
 	if q.keeper != nil {
@@ -172,12 +172,12 @@ func (q *Quorum) isClosed() bool {
 // majority is how many servers decide.
 func (q *Quorum) majority() int { return len(q.clients)/2 + 1 }
 
-// Try acquires the lock if it is free on a majority of the servers: two round trips, to all servers concurrently,
-// which end when a majority has decided. Else it returns a *lock.HeldError where a majority has answered, or an
-// ErrNoQuorum joined with the errors of the servers, and releases in the background what servers granted. Two
-// concurrent calls may both fail. Where the key holds something else on so many servers that no majority is left, the
-// error is not ErrNoQuorum but a lock.ErrNotALock or a lua.ErrWrongType, as those of Extend and Release are then.
-// Keys: lock:{name} on each server. Cost: O(1).
+// Try acquires the lock if it is free on a majority of the servers. It takes two round trips to all servers
+// concurrently; each ends when a majority has decided. If Try does not get the lock, it returns a *lock.HeldError when
+// a majority has answered, else an ErrNoQuorum joined with the errors of the servers. It releases in the background
+// what servers granted. Two concurrent calls may both fail. When the key holds something else on so many servers that
+// no majority is left, the error is not ErrNoQuorum but a lock.ErrNotALock or a lua.ErrWrongType. Extend and Release
+// return those errors too. Keys: lock:{name} on each server. Cost: O(1).
 func (q *Quorum) Try(ctx context.Context, name string) (*Lease, error) {
 	l, err := q.newLease(name)
 	if err != nil {
@@ -190,10 +190,10 @@ func (q *Quorum) Try(ctx context.Context, name string) (*Lease, error) {
 }
 
 // Acquire tries until it has the lock or ctx ends, with pauses of random length, also while no majority answers. A
-// release notifies nobody: servers that do not know of each other cannot agree on who is next. When ctx ends it
-// returns the last error joined with the cause, and when the Quorum is closed, with lock.ErrClosed. Where the key holds
-// something else on too many servers, see Try, it returns at once.
-// Keys: lock:{name} on each server. Cost: O(1), for each attempt.
+// release notifies nobody: servers that do not know each other cannot agree on who is next. When ctx ends, Acquire
+// returns the last error joined with the cause. When the Quorum is closed, it returns the last error joined with
+// lock.ErrClosed. When the key holds something else on too many servers, it returns immediately; see Try. Keys:
+// lock:{name} on each server. Cost of each attempt: O(1).
 func (q *Quorum) Acquire(ctx context.Context, name string) (*Lease, error) {
 	for begun := time.Now(); ; {
 		l, err := q.newLease(name) // an earlier one may still be being released
@@ -216,7 +216,7 @@ func (q *Quorum) Acquire(ctx context.Context, name string) (*Lease, error) {
 	}
 }
 
-// sleep returns why there is no further attempt: the cause of ctx, or lock.ErrClosed.
+// sleep returns nil, or why there is no further attempt: the cause of ctx or lock.ErrClosed.
 func (q *Quorum) sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -243,9 +243,9 @@ func (q *Quorum) pause(err error) time.Duration {
 	return max(wait, time.Millisecond)
 }
 
-// Do acquires the lock as Acquire does, runs f, and releases the lock, also when f panics. It renews the lease while
-// f runs; the context of f ends when the lease is lost. The error joins those of f, of the loss and of the release.
-// Keys: lock:{name} on each server. Cost: O(1), for each attempt.
+// Do acquires the lock as Acquire does, runs f, and releases the lock, also when f panics. It renews the lease while f
+// runs. The context of f ends when the lease is lost. The error joins those of f, of the loss and of the release. Keys:
+// lock:{name} on each server. Cost of each attempt: O(1).
 func (q *Quorum) Do(ctx context.Context, name string, f func(context.Context, *Lease) error) error {
 	l, err := q.Acquire(ctx, name)
 	if err != nil {

@@ -14,16 +14,16 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// onServers is how long a lease of that length is on the servers: longer by what their clocks may run faster than
-// ours.
+// onServers is how long the servers store a lease of that length. It is longer, because the clocks of the servers may
+// run faster than ours.
 func onServers(ttl time.Duration) time.Duration { return ttl + ttl/100 + 2*time.Millisecond }
 
-// stay is how long the record of a lock stays on a server after the lease: the next fence there is greater, also where
-// this one came from a server whose clock is ahead.
+// stay is how long the record of a lock stays on a server after the lease. So the next fence there is greater, even if
+// this fence came from a server whose clock is ahead.
 const stay = time.Minute
 
-// maxSkew bounds how much the clocks of the servers of a majority may differ: well below stay, after which a server has
-// only its clock to make the next fence greater.
+// maxSkew bounds how much the clocks of a majority's servers may differ. It is well below stay: after stay, a server
+// has only its clock to make the next fence greater.
 const maxSkew = stay / 2
 
 // votes are the answers of the first round.
@@ -36,8 +36,9 @@ type votes struct {
 	errs    []error
 }
 
-// acquire takes two rounds: in the first a majority grants the lock, each server with a fence of its own; in the
-// second it agrees on the greatest of them. The first result is set where other owners hold the lock.
+// acquire takes two rounds. In the first one a majority grants the lock, each server with a fence of its own. In the
+// second one the majority agrees on the greatest of these fences. The first result is set if other owners hold the
+// lock.
 func (l *Lease) acquire(ctx context.Context) (*lock.HeldError, error) {
 	sent := time.Now()
 	v := l.vote(ctx)
@@ -63,7 +64,7 @@ func (l *Lease) acquire(ctx context.Context) (*lock.HeldError, error) {
 	return &v.holder, nil
 }
 
-// vote is the first round. It ends when no answer can change what came of it.
+// vote is the first round. It ends when no further answer can change the result.
 func (l *Lease) vote(ctx context.Context) votes {
 	q := l.q
 	ttl := onServers(q.opts.TTL)
@@ -92,8 +93,8 @@ func (l *Lease) vote(ctx context.Context) votes {
 	return v
 }
 
-// decided reports whether a majority has granted the lock, or none can: because a majority has answered and so many do
-// not grant it, or because so many have failed. Which of the two it is does not depend on who answers first.
+// decided reports whether a majority has granted the lock, or no majority can: a majority has answered and too many
+// servers refused or failed, or too many servers failed. Which of the two it is does not depend on who answers first.
 func (v *votes) decided(q *Quorum) bool {
 	most := len(q.clients) - q.majority() // may fail or refuse
 	if v.granted+v.held >= q.majority() {
@@ -128,11 +129,11 @@ func (v *votes) add(a answer[gen.LockAcquireResult]) {
 	}
 }
 
-// errNotGranted is of a server that has no part in the second round.
+// errNotGranted is the error of a server that takes no part in the second round.
 var errNotGranted = errors.New("did not grant the lock in time")
 
-// agree is the second round. It raises the fences of the servers that granted the lock to the greatest, until a
-// majority has it.
+// agree is the second round. It raises the fences of the servers that granted the lock to the greatest fence, until a
+// majority has that one.
 func (l *Lease) agree(ctx context.Context, fences []int64) error {
 	q := l.q
 	for _, fence := range fences {
@@ -155,7 +156,7 @@ func (l *Lease) agree(ctx context.Context, fences []int64) error {
 	return nil
 }
 
-// withdraw releases the lock on each server that granted it or may still.
+// withdraw releases the lock on each server that granted it or may still grant it.
 func (l *Lease) withdraw(ctx context.Context) { l.giveBack(ctx, l.leave) }
 
 // leave releases the lock on one server, and makes its token void there: a request that arrives later does nothing.
