@@ -282,6 +282,21 @@ func TestJobsOfAnyIdAreChangedByTheirForms(t *testing.T) {
 
 var idFields = regexp.MustCompile(`name="(id|job)" value="([^"]*)"`)
 
+// Without a script, Enter on a box presses the first button of the form, which stands for no change.
+func TestTheFirstButtonOfTheJobsChangesNothing(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, web.Options{Write: true})
+	q := s.queue("mail")
+	s.bury(q, "boom", queue.Job{ID: "a"})
+	_, form, _ := strings.Cut(s.ok("/queue?name=mail"), `id="jobs">`)
+	_, button, _ := strings.Cut(form, "<button")
+	require.Regexp(t, `^ hidden></button>`, button)
+	r := s.do(http.MethodPost, "/jobs?name=mail", url.Values{"state": {"dead"}, "job": {"a"}})
+	require.Equal(t, http.StatusBadRequest, r.code)
+	require.Contains(t, r.body, "No change is named.")
+	require.Equal(t, 1, s.stats(q).Dead)
+}
+
 func TestQueueIsPausedResumedAndBounded(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, web.Options{Write: true})

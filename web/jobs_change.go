@@ -133,6 +133,9 @@ func changeOf(q *request, of *queue.Queue, st queue.Stats) (*change, error) {
 	if c.state, err = stateOf(c.State, st); err != nil {
 		return nil, err
 	}
+	if c.Verb == "" {
+		return nil, faultf(http.StatusBadRequest, "Go back and press the button of a change.", "No change is named.")
+	}
 	known := verbsOf(c.state)
 	at := slices.IndexFunc(known, func(v verb) bool { return v.Name == c.Verb })
 	if at < 0 {

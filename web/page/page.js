@@ -111,7 +111,9 @@ function move(step) {
 document.addEventListener('keydown', event => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches('input:not([type=checkbox])')) return;
   const row = document.activeElement && document.activeElement.closest('tbody tr');
-  if (event.key === '/' && byId('search')) {
+  if (event.key === 'Enter' && event.target.matches('input')) {
+    event.preventDefault(); // nobody has pressed a button of the form
+  } else if (event.key === '/' && byId('search')) {
     event.preventDefault();
     byId('search').focus();
   } else if (event.key === 'j' || event.key === 'k') {
