@@ -73,10 +73,19 @@ func (w *worker) after(id int64, j *inFlight, err error) outcome {
 	if cause := context.Cause(j.ctx); errors.Is(cause, ErrStopped) || errors.Is(cause, ErrTakenBack) {
 		return outcome{id: id, end: stranded}
 	}
-	w.metrics.note(j.job, 0, err)
+	if j.counts {
+		w.metrics.note(j.job, 0, err)
+	}
 	return w.moveWithRetry(id, j, err, func(ctx context.Context) (fate, bool, error) {
 		return w.moveFailed(ctx, id, j.job, err)
 	})
+}
+
+// untaken reports whether no handler takes the job's class: Ruby's metrics begin behind the search for the class, that
+// of a wrapper for an Active Job.
+func untaken(j *Delivery, err error) bool {
+	_, missing := errors.AsType[nameError](err)
+	return missing && j.Wrapped == ""
 }
 
 // call runs the handler; a panic is an error.
@@ -92,8 +101,10 @@ func (w *worker) call(j *inFlight) (err error) {
 			err = &panicked{value: v, lines: strings.Split(strings.TrimSpace(string(debug.Stack())), "\n")}
 		}
 	}()
+	j.counts = true
 	err = w.h(j.ctx, j.job)
 	read(err)
+	j.counts = !untaken(j.job, err)
 	return err
 }
 

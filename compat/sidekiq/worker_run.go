@@ -54,6 +54,7 @@ type inFlight struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	leaves bool // shared, under mu: it has failed and is on its way out of the hash
+	counts bool // for the metrics: its handler was called and takes its class
 }
 
 func newWorker(d *Dialect, opts *WorkOptions, h Handler) (*worker, error) {
