@@ -1,13 +1,9 @@
 package sidekiq
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
@@ -109,23 +105,40 @@ func over(until time.Time) bool { return !until.IsZero() && time.Now().After(unt
 // alive after all, and sets jobs aside whose processes die again and again. Behind the first call after that time it
 // leaves the rest to the next heartbeat.
 func (w *worker) requeue(ctx context.Context, process string, until time.Time) (n int, err error) {
-	lapsed := !until.IsZero()
-	key := w.d.workingKey(process)
-	entries, err := w.d.client.HGetAll(ctx, key).Result()
+	r, err := w.readHash(ctx, w.d.workingKey(process))
 	if err != nil {
 		return 0, fmt.Errorf("sidekiq: jobs of %s: %w", process, err)
 	}
-	groups, stray := w.byQueue(entries)
 	var refused []error
-	if stray > 0 {
-		refused = append(refused, fmt.Errorf("%w: %d of %s", ErrStrayJob, stray, key))
+	for first, ended := true, false; (first || len(r.left) > 0) && !ended; first = false {
+		groups, err := r.next(ctx)
+		if err != nil {
+			refused = append(refused, fmt.Errorf("sidekiq: jobs of %s: %w", process, err))
+			break
+		}
+		var moved int
+		moved, ended, err = w.putBack(ctx, process, groups, until)
+		n += moved
+		refused = append(refused, err)
 	}
+	if r.stray > 0 {
+		refused = append(refused, fmt.Errorf("%w: %d of %s", ErrStrayJob, r.stray, r.key))
+	}
+	return n, errors.Join(refused...)
+}
+
+// putBack puts back some jobs of a process. It has ended before the last of them where no more is to be done now.
+func (w *worker) putBack(ctx context.Context, process string, groups []group, until time.Time) (
+	n int, ended bool, err error,
+) {
+	lapsed := !until.IsZero()
+	var refused []error
 	if lapsed {
 		aside, ended, err := w.setAside(ctx, process, groups, until)
 		n = aside
 		refused = append(refused, err)
 		if ended || err != nil && !answered(err) {
-			return n, errors.Join(refused...)
+			return n, true, errors.Join(refused...)
 		}
 	}
 	if len(groups) == 0 {
@@ -139,10 +152,10 @@ func (w *worker) requeue(ctx context.Context, process string, until time.Time) (
 			refused = append(refused, err)
 		}
 		if alive || err != nil && !answered(err) || over(until) {
-			break
+			return n, true, errors.Join(refused...)
 		}
 	}
-	return n, errors.Join(refused...)
+	return n, false, errors.Join(refused...)
 }
 
 // requeueGroup puts the jobs of one queue back, some in each call.
@@ -167,47 +180,4 @@ func (w *worker) requeueGroup(ctx context.Context, process string, lapsed bool, 
 		g.jobs = g.jobs[size:]
 	}
 	return n, false, nil
-}
-
-func (w *worker) byQueue(entries map[string]string) (groups []group, stray int) {
-	at := make(map[string]int)
-	for field, entry := range entries {
-		if field == "last" { // the highest number that a take has used
-			continue
-		}
-		k, queue, ok := w.d.readEntry(field, entry)
-		if !ok {
-			stray++
-			continue
-		}
-		i, known := at[queue]
-		if !known {
-			i = len(groups)
-			at[queue] = i
-			groups = append(groups, group{queue: queue})
-		}
-		groups[i].jobs = append(groups[i].jobs, k)
-	}
-	for _, g := range groups {
-		slices.SortFunc(g.jobs, func(a, b kept) int { return cmp.Compare(b.id, a.id) })
-	}
-	tellApart(groups)
-	return groups, stray
-}
-
-// readEntry parses a hash entry: the number of a job, its queue and its payload.
-func (d *Dialect) readEntry(field, entry string) (k kept, queue string, ok bool) {
-	id, err := strconv.ParseInt(field, 10, 64)
-	size, rest, found := strings.Cut(entry, ":")
-	n, badSize := strconv.Atoi(size)
-	if err != nil || badSize != nil || !found || n < 0 || n > len(rest) {
-		return k, "", false
-	}
-	queue, ours := strings.CutPrefix(rest[:n], d.queueKey(""))
-	payload := []byte(rest[n:])
-	k.id, k.rescue = id, digest(payload)
-	if job, err := d.readJob(queue, payload); err == nil {
-		k.job, k.rescue = job, d.rescueName(job)
-	}
-	return k, queue, ours
 }

@@ -3,10 +3,12 @@ package sidekiq_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -82,4 +84,43 @@ func TestAWorkerTakesAllLargeJobsAtOnce(t *testing.T) {
 		})
 	s.eventually("all have started", func() bool { return started.Load() == 100 })
 	require.Equal(t, sidekiq.Worked{Done: 100}, end())
+}
+
+// A dead process may have hundreds of large jobs: no reply and no script of its rescue has all of them.
+func TestARescueOfLargeJobsIsBounded(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	jobs := large(100)
+	s.dies("p", jobs...)
+	client := luatomictest.Client(t)
+	largest := &largestReply{}
+	client.AddHook(largest)
+	end := s.work(s.dialect(client, sidekiq.V7), &sidekiq.WorkOptions{
+		Queues: []sidekiq.Queue{{Name: "other"}}, Lease: time.Second}, content)
+	s.eventually("all are rescued", func() bool { return len(s.list("default")) == len(jobs) })
+	require.Equal(t, sidekiq.Worked{Rescued: 100}, end())
+	require.Less(t, largest.bytes.Load(), int64(4<<20))
+	require.Positive(t, largest.bytes.Load())
+	back := s.list("default")
+	slices.Reverse(back)
+	require.Equal(t, jobs, back, "the oldest is served first")
+}
+
+// largestReply is a hook that notes the bytes of the largest reply to a read of a hash.
+type largestReply struct{ bytes atomic.Int64 }
+
+func (l *largestReply) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *largestReply) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (l *largestReply) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if strings.HasPrefix(cmd.Name(), "h") {
+			l.bytes.Store(max(l.bytes.Load(), int64(len(cmd.String()))))
+		}
+		return err
+	}
 }

@@ -68,8 +68,7 @@ func digest(text []byte) string {
 }
 
 // tellApart numbers jobs of one process that have the same name: each process counts once for each of them.
-func tellApart(groups []group) {
-	known := make(map[string]int)
+func tellApart(groups []group, known map[string]int) {
 	for _, g := range groups {
 		for i := range g.jobs {
 			name := g.jobs[i].rescue

@@ -25,7 +25,7 @@ func dialectRules(dialect string, o *luatomic.AccessOptions) []string {
 	rules := []string{"~" + prefix + "*"}
 	// info is for doctor. The last line is a worker's.
 	words := "hget info lrange lrem scard smembers time zcard zcount zrange zscan " +
-		"bitfield blmove exec expire hgetall hincrby hmget hset multi sadd unlink"
+		"bitfield blmove exec expire hincrby hkeys hmget hset multi sadd unlink"
 	switch dialect {
 	case redisInAction:
 		words = "blmove lrem"
