@@ -192,6 +192,9 @@ const otherRedis = "server"
 
 // redisName returns "call" for redis.call and for a local that stands for it.
 func (b *body) redisName(e luaast.Expr) string {
+	if p, ok := e.(*luaast.Paren); ok {
+		e = p.X
+	}
 	if v := localVar(e); v != nil && v.Writes == 0 && v.Init != nil {
 		e = v.Init
 	}

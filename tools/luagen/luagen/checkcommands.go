@@ -74,6 +74,8 @@ func (b *body) isRunner(e luaast.Expr) bool {
 // runs reports whether the parent calls e, or names it in a local that stands for it.
 func (b *body) runs(e luaast.Expr, parent luaast.Node) bool {
 	switch p := parent.(type) {
+	case *luaast.Paren:
+		return true // judged as what it is
 	case *luaast.Call:
 		return p.Fn == e || isGlobal(p.Fn, "pcall") && p.Args[0] == e && b.redisName(e) == "call"
 	case *luaast.Local:
@@ -168,6 +170,7 @@ func (b *body) checkCommand(c redisCall, name string, args map[*luaast.Var]luaas
 			"remove @readonly and declare a @contract")
 	}
 	b.checkArity(c, name, cmd)
+	b.checkPairs(c, name, cmd)
 	b.checkBounded(c, name)
 	for _, spec := range cmd.keys {
 		b.checkKeys(c, name, cmd, spec, b.tracer(args))
