@@ -3,6 +3,7 @@ package luagen
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -194,11 +195,22 @@ func (v replyCheck) numeric(e luaast.Expr, f form, t Type, p place) {
 				"compare it: ... > 0 and 1 or 0")
 		}
 	default:
+		v.unit(e, t, p)
 		if f == fraction {
 			v.at(e, "R002", p.String()+" can have a fraction", "Redis cuts it off: say so with math.floor(...)")
 		} else if isLiteral {
 			v.enumValue(e, int64(n.Value), t, p)
 		}
+	}
+}
+
+// unit judges the reply of a command whose unit is known.
+func (v replyCheck) unit(e luaast.Expr, t Type, p place) {
+	c, _ := e.(*luaast.Call)
+	_, name := v.flow.commandKind(c)
+	if have, ok := unitReplies[name]; ok && slices.Contains(timed, t.Kind) && t.Kind != have {
+		v.at(e, "U001", fmt.Sprintf("%s replies %s, and %s is declared as %s", name, typeName(Type{Kind: have}), p,
+			typeName(t)), "declare the unit of the reply, or take the command for this unit")
 	}
 }
 

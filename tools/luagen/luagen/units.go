@@ -44,20 +44,68 @@ func (b *body) checkUnits() {
 }
 
 func (b *body) checkUnit(e luaast.Expr, place string, want Kind) {
-	v := localVar(e)
-	if v == nil || v.Writes > 0 {
-		return
-	}
-	if got, ok := b.argType(v); ok && slices.Contains(timed, got.Kind) && got.Kind != want {
-		b.at(
-			e,
-			"U001",
-			fmt.Sprintf("%s takes %s, and %s is declared as %s", place, typeName(Type{Kind: want}), v.Name,
-				typeName(got)),
-			"declare the unit that the command takes, or take the command for this unit",
-		)
+	for _, arg := range b.argsIn(e, map[*luaast.Var]bool{}) {
+		if got := arg.Type; slices.Contains(timed, got.Kind) && got.Kind != want {
+			b.at(
+				e,
+				"U001",
+				fmt.Sprintf("%s takes %s, and %s is declared as %s", place, typeName(Type{Kind: want}), arg.Name,
+					typeName(got)),
+				"declare the unit that the command takes, or take the command for this unit",
+			)
+			return
+		}
 	}
 }
+
+// keepsUnit are the functions whose result has the unit of their arguments.
+var keepsUnit = map[string]bool{"tonumber": true, "tostring": true, "math.floor": true, "math.ceil": true,
+	"math.abs": true, "math.max": true, "math.min": true, "string.format": true}
+
+// argsIn are the arguments whose value an expression can have as it is: arithmetic makes another unit.
+func (b *body) argsIn(e luaast.Expr, seen map[*luaast.Var]bool) (args []Field) {
+	switch e := e.(type) {
+	case *luaast.Paren:
+		return b.argsIn(e.X, seen)
+	case *luaast.Binary:
+		if e.Op == "or" || e.Op == "and" {
+			args = b.argsIn(e.R, seen)
+		}
+		if e.Op == "or" {
+			args = append(b.argsIn(e.L, seen), args...)
+		}
+	case *luaast.Call:
+		if keepsUnit[builtin(e)] {
+			for _, arg := range e.Args {
+				args = append(args, b.argsIn(arg, seen)...)
+			}
+		}
+	case *luaast.Index:
+		if at, ok := entry(e); ok && !at.key && at.index >= 1 && at.index <= len(b.Args) {
+			return []Field{{Name: b.Args[at.index-1].Name, Type: b.Args[at.index-1].Type}}
+		}
+	case *luaast.Name:
+		return b.argsOfVar(e.Var, seen)
+	}
+	return args
+}
+
+func (b *body) argsOfVar(v *luaast.Var, seen map[*luaast.Var]bool) (args []Field) {
+	if v == nil || seen[v] || v.Writes > 1 || v.Writes == 1 && (v.Init != nil || v.Func != nil) {
+		return nil
+	}
+	seen[v] = true
+	if t, ok := b.argType(v); ok {
+		return []Field{{Name: v.Name, Type: t}}
+	}
+	for _, value := range b.sourcesOf(v) {
+		args = append(args, b.argsIn(value, seen)...)
+	}
+	return args
+}
+
+// unitReplies are the units of the replies of commands.
+var unitReplies = map[string]Kind{"TTL": Seconds, "PTTL": Millis, "EXPIRETIME": TimeSeconds, "PEXPIRETIME": TimeMillis}
 
 // argType is the declared type of the argument that a local is; ok is false for anything computed.
 func (b *body) argType(v *luaast.Var) (Type, bool) {
