@@ -89,7 +89,7 @@ func (b *body) checkBareValue(e luaast.Expr, top bool) {
 				"return it alone: some clients lose their place in the connection")
 		}
 	case *luaast.Binary:
-		if x.Op == "/" {
+		if b.isFraction(x) {
 			b.at(x, "R002", "the reply can have a fraction",
 				"Redis cuts it off: say so with math.floor(...), or return text")
 		}

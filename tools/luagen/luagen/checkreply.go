@@ -36,7 +36,7 @@ func (f flow) checkReplyOf(r *luaast.Return) {
 	case f.Reply != nil && f.Reply.Kind == Any:
 		f.checkBareValue(r.Exprs[0], true)
 	default:
-		v := replyCheck{f.body, f, map[luaast.Node]bool{}}
+		v := replyCheck{body: f.body, flow: f, seen: map[luaast.Node]bool{}}
 		v.value(r.Exprs[0], f.Reply, place{top: true})
 	}
 }
@@ -110,8 +110,9 @@ func (p place) String() string {
 // cannot: a decoder refuses at run time what has the wrong shape.
 type replyCheck struct {
 	*body
-	flow flow
-	seen map[luaast.Node]bool
+	flow    flow
+	seen    map[luaast.Node]bool
+	settled bool // the fraction is that of a local, which has been judged by what it gets last
 }
 
 // value checks e against t; a nil t is a script without a reply.
@@ -179,6 +180,10 @@ func (v replyCheck) variable(x *luaast.Name, t *Type, p place) {
 	if t != nil && !p.top {
 		v.unset(local, x)
 	}
+	if local.Writes > 0 && !v.settled && t != nil && !uncut[t.Kind] && v.isFraction(x) {
+		v.cut(x, p)
+	}
+	v.settled = v.settled || local.Writes > 0
 	for _, init := range append([]luaast.Expr{local.Init}, v.assigned[local]...) {
 		table, isTable := init.(*luaast.Table)
 		switch {
@@ -196,6 +201,9 @@ func (v replyCheck) variable(x *luaast.Name, t *Type, p place) {
 		}
 	}
 }
+
+// uncut are the types for which a number is wrong anyway.
+var uncut = map[Kind]bool{String: true, Bytes: true, Float: true, Bool: true, Tuple: true, Array: true, Any: true}
 
 // unset reports a local in an array that can be without a value.
 func (v replyCheck) unset(local *luaast.Var, use *luaast.Name) {

@@ -99,7 +99,8 @@ func (b *body) callForm(c *luaast.Call) form {
 	case name == "tostring" || name == "type" || name == "table.concat" ||
 		strings.HasPrefix(name, "string.") && singles[name] && name != "string.len":
 		return text
-	case name == "tonumber" || name == "math.floor" || name == "math.ceil" || name == "string.len":
+	case name == "tonumber" || name == "math.floor" || name == "math.ceil" || name == "string.len" ||
+		name == "math.min" || name == "math.max" || name == "math.abs" || name == "math.sqrt":
 		return number
 	}
 	return unknown
@@ -127,7 +128,7 @@ func (v replyCheck) plain(e luaast.Expr, t Type, p place) {
 				"declare bool, or write condition and 1 or 0")
 		}
 	case fraction, number:
-		v.numeric(e, f, t, p)
+		v.numeric(e, t, p)
 	case text:
 		v.textual(e, t, p)
 	}
@@ -175,7 +176,7 @@ func (v replyCheck) fixedReply(c *luaast.Call) int {
 	return -1
 }
 
-func (v replyCheck) numeric(e luaast.Expr, f form, t Type, p place) {
+func (v replyCheck) numeric(e luaast.Expr, t Type, p place) {
 	n, isLiteral := e.(*luaast.Number)
 	switch t.Kind {
 	case String, Bytes:
@@ -196,12 +197,16 @@ func (v replyCheck) numeric(e luaast.Expr, f form, t Type, p place) {
 		}
 	default:
 		v.unit(e, t, p)
-		if f == fraction {
-			v.at(e, "R002", p.String()+" can have a fraction", "Redis cuts it off: say so with math.floor(...)")
+		if !v.settled && v.isFraction(e) {
+			v.cut(e, p)
 		} else if isLiteral {
 			v.enumValue(e, int64(n.Value), t, p)
 		}
 	}
+}
+
+func (v replyCheck) cut(e luaast.Expr, p place) {
+	v.at(e, "R002", p.String()+" can have a fraction", "Redis cuts it off: say so with math.floor(...)")
 }
 
 // unit judges the reply of a command whose unit is known.
