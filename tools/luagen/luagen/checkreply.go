@@ -187,7 +187,7 @@ func (v replyCheck) variable(x *luaast.Name, t *Type, p place) {
 	for _, init := range append([]luaast.Expr{local.Init}, v.assigned[local]...) {
 		table, isTable := init.(*luaast.Table)
 		switch {
-		case init == nil:
+		case init == nil, isNil(init) && init == local.Init && local.Writes > 0: // unset
 		case t != nil && t.Kind == Tuple && v.isReply(init) && v.flow.measures(local):
 		case isTable && v.grown[local] && v.isStart(table, t):
 			v.fields(table, t.Fields)
@@ -207,9 +207,18 @@ var uncut = map[Kind]bool{String: true, Bytes: true, Float: true, Bool: true, Tu
 
 // unset reports a local in an array that can be without a value.
 func (v replyCheck) unset(local *luaast.Var, use *luaast.Name) {
-	if local.Init != nil || local.Writes == 0 || v.flow.tried[local] {
+	if local.Init != nil && !isNil(local.Init) || v.flow.tried[local] {
 		return
 	}
+	if local.Writes > 0 {
+		v.unsetOnAWay(local, use)
+	} else if local.Init == nil && v.declares(local) != nil {
+		v.at(use, "R001", use.Name+" is nil: nothing gives it a value",
+			"nil cuts the array short: return false where the header says T?")
+	}
+}
+
+func (v replyCheck) unsetOnAWay(local *luaast.Var, use *luaast.Name) {
 	if set := v.unsetAt(local, use); set != nil {
 		v.at(use, "R001", fmt.Sprintf("%s is nil where line %d gives it no value", use.Name, set.Start.Line),
 			"nil cuts the array short: local "+use.Name+" = false, and T? in the header")

@@ -26,12 +26,15 @@ func (b *body) unsetAt(v *luaast.Var, use luaast.Node) *luaast.If {
 	return s
 }
 
-// declares is the statement `local v` without a value.
+// declares is the statement that makes the local without a value: `local v`, `local v = nil`, `local u, v = 1`.
 func (b *body) declares(v *luaast.Var) *luaast.Local {
 	var decl *luaast.Local
 	luaast.Inspect(b.Body.Body, func(n, _ luaast.Node) bool {
-		if s, ok := n.(*luaast.Local); ok && len(s.Exprs) == 0 && slices.Contains(s.Vars, v) {
-			decl = s
+		if s, ok := n.(*luaast.Local); ok && slices.Contains(s.Vars, v) {
+			n := len(s.Exprs)
+			if v.Init != nil && isNil(v.Init) || v.Init == nil && (n == 0 || !b.isMulti(s.Exprs[n-1])) {
+				decl = s
+			}
 		}
 		return decl == nil
 	})
