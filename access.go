@@ -9,8 +9,8 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Scripts are all scripts of this package, for lua.Preload: a program whose user may run neither EVAL nor SCRIPT LOAD
-// needs them loaded.
+// Scripts returns all scripts of this package, for lua.Preload. A program whose user may run neither EVAL nor SCRIPT
+// LOAD needs them loaded.
 func Scripts() []*lua.Script {
 	return []*lua.Script{
 		&gen.DelayedPromoteScript,
@@ -31,8 +31,8 @@ func Scripts() []*lua.Script {
 	}
 }
 
-// AccessOptions select the operations that the Redis user must be able to run. Zero: all operations on a single
-// server, without the ones below.
+// AccessOptions select the operations that the Redis user may run. The zero value allows all operations on a single
+// server but those of the fields Audit and Replicas.
 type AccessOptions struct {
 	// Prefix is the Prefix of QueueOptions, LockerOptions and BusOptions.
 	Prefix string
@@ -41,20 +41,20 @@ type AccessOptions struct {
 	// Roles narrow the rights to what these kinds of programs do; nil means all but RolePage.
 	Roles []Role
 	// Preloaded leaves out SCRIPT LOAD: another user runs lua.Preload with Scripts after each start and failover. The
-	// user can then run the scripts that the server has, on its own keys. Without it the user runs any Lua in the
-	// server's thread, and can hold the server up.
+	// user can then run only scripts that the server has, on its own keys. Without Preloaded the user can run any Lua
+	// code in the server's thread, and can block the server.
 	Preloaded bool
-	// Audit adds the commands of a Locker's lists and of Queue.Audit. One is SCAN, which shows the names of all keys
-	// on the server.
+	// Audit adds the commands of a Locker's lists and of Queue.Audit. One of them is SCAN, which shows the names of all
+	// keys on the server.
 	Audit bool
 	// Replicas adds WAIT, for LockerOptions.Replicas.
 	Replicas bool
 }
 
-// AccessRules returns the minimal rules for a user of this package, as arguments of ACL SETUSER after the user's name
-// and password: patterns of keys and channels, then commands. It reads the commands inside scripts from the scripts:
-// the server checks each against the user's permissions, and a missing one fails half-way. A client that selects
-// another database also needs +select.
+// AccessRules returns the minimal rules for a user of this package: patterns of keys and channels, then commands. They
+// are arguments of ACL SETUSER, after the user's name and password. The rules include the commands inside the scripts:
+// the server checks each of them against the user's permissions, and a script without a permission fails half-way. A
+// client that selects another database also needs +select.
 func AccessRules(opts *AccessOptions) []string {
 	var o AccessOptions
 	if opts != nil {
@@ -94,5 +94,6 @@ func AccessRules(opts *AccessOptions) []string {
 	return rules
 }
 
-// globPrefix is a prefix in a rule, which cannot contain a space, and a pattern cannot escape one.
+// globPrefix returns a prefix as a pattern in a rule. A rule cannot contain a space and a pattern cannot escape one, so
+// a "?" stands for it.
 func globPrefix(prefix string) string { return strings.ReplaceAll(nodes.Glob(prefix), " ", "?") }

@@ -10,9 +10,9 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Role is a kind of program, for AccessOptions.Roles. Roles divide commands and keys. Roles of one kind of keys share
-// their keys: a consumer can delete a job, and a caller can write what a node writes. Where that matters, sign calls
-// with BusOptions.Keys, and give teams prefixes of their own.
+// Role is a kind of program, for AccessOptions.Roles. A role has its commands and its keys. Roles with the same kind of
+// keys share them: a consumer can delete a job, and a caller can write what a node writes. If that matters, sign calls
+// with BusOptions.Keys, and give each team a prefix of its own.
 type Role string
 
 // The roles.
@@ -33,7 +33,7 @@ const (
 	RolePage Role = "page"
 )
 
-// Roles are all roles.
+// Roles returns all roles.
 func Roles() []Role {
 	return []Role{RoleProducer, RoleConsumer, RoleLock, RoleCaller, RoleNode, RolePage}
 }
@@ -73,7 +73,7 @@ var (
 	callKinds  = []string{"rpc:"}
 )
 
-// rights are the union of those of the roles. A role that is none adds nothing.
+// rights returns the union of the roles' rights. An unknown role adds nothing.
 func (o *AccessOptions) rights() rights {
 	r := rights{pattern: "~"}
 	roles := o.Roles
@@ -118,7 +118,7 @@ func (r *rights) add(keys, channels []string, scripts []*lua.Script, commands ..
 	r.commands = append(append(r.commands, acl.Commands(scripts)...), commands...)
 }
 
-// lockChannels are the channels of waiters.
+// lockChannels returns patterns of the waiters' channels.
 func (o *AccessOptions) lockChannels() []string {
 	if o.Cluster {
 		return []string{"lock:c:", "lock:{", "rw:{", "sem:{"}
@@ -126,7 +126,7 @@ func (o *AccessOptions) lockChannels() []string {
 	return []string{"lock:c:", "lock:{"}
 }
 
-// scriptsOf are the scripts whose names begin so.
+// scriptsOf returns the scripts whose names begin with one of these texts.
 func scriptsOf(begin ...string) (out []*lua.Script) {
 	for _, s := range Scripts() {
 		if slices.ContainsFunc(begin, func(b string) bool { return strings.HasPrefix(s.Name, b) }) {

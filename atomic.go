@@ -1,6 +1,6 @@
-// Package luatomic has race-free primitives on Redis: a queue with delayed jobs, locks with fencing
-// tokens, and calls between processes. The primitives live in three packages that do not know each other; this one has
-// short names for what most programs need:
+// Package luatomic has race-free primitives on Redis: a queue with delayed jobs, locks with fencing tokens, and calls
+// between processes. The primitives are in three packages that do not depend on each other. This package has short
+// names for what most programs need:
 //
 //   - [github.com/luatomic/luatomic/queue]: jobs, workers, delays, and what operators do to them
 //   - [github.com/luatomic/luatomic/lock]: locks, semaphores, read-write locks, elections
@@ -8,21 +8,21 @@
 //
 // # Promise
 //
-// Each operation is one Lua script, sent in one round trip. A script runs alone on the server, so there is no moment
-// between its steps in which a crash, a lost connection or another client can do harm. Each script states in its header
-// what an error half-way can leave behind, and whether it may be sent again when a reply is lost. Where it may not, the
-// call reports lua.ErrOutcomeUnknown instead of guessing.
+// Each operation is one Lua script, sent in one round trip. A script runs alone on the server, so a crash, a lost
+// connection or another client cannot do harm between its steps. The header of each script says what an error half-way
+// can leave behind, and whether the script may be sent again when a reply is lost. If it may not, the call returns
+// lua.ErrOutcomeUnknown and does not guess.
 //
 // # Data
 //
-// All keys of one queue, lock or bus carry its name, or a queue's tag, as hash tag, so they live in one slot of a Redis
-// Cluster. Payloads are opaque bytes: no script decodes them. Times are by the server's clock, in
-// milliseconds. Only the leases of queue jobs and the fences are in microseconds.
+// All keys of one queue, lock or bus have its name, or a queue's tag, as hash tag. So they are in one slot of a Redis
+// Cluster. Payloads are opaque bytes: no script decodes them. Times are by the server's clock, in milliseconds. Only
+// the leases of queue jobs and the fences are in microseconds.
 //
 // # Not promised
 //
 // What Redis acknowledged and then lost in a failover is lost. A lease on a lock can end while its holder is paused:
-// give the fencing token to whatever the lock protects. A job is delivered at least once, not exactly once.
+// send the fencing token to whatever the lock protects. A job is delivered at least once, not exactly once.
 //
 // Nothing starts by itself: no goroutine, no logger. Loops are methods that block until their context ends.
 package luatomic
@@ -80,9 +80,10 @@ func ConsumeAll(ctx context.Context, opts *ConsumeOptions, h Handler, from ...Qu
 	return queue.ConsumeAll(ctx, opts, h, from...)
 }
 
-// Snooze is the error of a handler that wants its job again after d, without a failure counted. See [queue.Snooze].
+// Snooze returns the error of a handler that wants its job again after d, without a failure counted. See
+// [queue.Snooze].
 func Snooze(d time.Duration) error { return queue.Snooze(d) }
 
-// Discard is the error of a handler whose job must not be tried again; the job goes to the dead set. See
+// Discard returns the error of a handler whose job must not be tried again. The job goes to the dead set. See
 // [queue.Discard].
 func Discard(err error) error { return queue.Discard(err) }

@@ -11,7 +11,7 @@ type (
 	Locker = lock.Locker
 	// LockerOptions are the settings of a Locker; see [lock.Options].
 	LockerOptions = lock.Options
-	// Lease is a lock that was acquired, or a permit of a Semaphore or RWLock; see [lock.Lease].
+	// Lease is the hold on a lock that was acquired, or on a permit of a Semaphore or RWLock; see [lock.Lease].
 	Lease = lock.Lease
 	// Semaphore lets a number of holders in at once; see [lock.Semaphore].
 	Semaphore = lock.Semaphore
@@ -29,7 +29,7 @@ type (
 var (
 	// ErrHeld reports that another owner holds the lock; see [lock.ErrHeld].
 	ErrHeld = lock.ErrHeld
-	// ErrLost reports that a lease is over before its release; see [lock.ErrLost].
+	// ErrLost reports that a lease was over before its release; see [lock.ErrLost].
 	ErrLost = lock.ErrLost
 	// ErrRevoked is the ErrLost of a lock that an operator took away; see [lock.ErrRevoked].
 	ErrRevoked = lock.ErrRevoked

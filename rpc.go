@@ -21,11 +21,11 @@ type (
 
 // Errors of calls.
 var (
-	// ErrNoResponders reports that no node could be given the call; see [rpc.ErrNoResponders].
+	// ErrNoResponders reports that no node could take the call; see [rpc.ErrNoResponders].
 	ErrNoResponders = rpc.ErrNoResponders
 	// ErrNodeLost reports that the node which had the call is dead; see [rpc.ErrNodeLost].
 	ErrNodeLost = rpc.ErrNodeLost
-	// ErrOverloaded reports that all handlers of all nodes are busy; see [rpc.ErrOverloaded].
+	// ErrOverloaded reports that all handlers of all nodes that were asked are busy; see [rpc.ErrOverloaded].
 	ErrOverloaded = rpc.ErrOverloaded
 )
 

@@ -16,8 +16,8 @@ import (
 
 // Warning is a property of a server that breaks a promise of this package.
 type Warning struct {
-	// Check is one of "version", "eviction", "persistence", "replication", "cluster", "clock" and "timeouts", which is
-	// a setting of the client.
+	// Check is one of "version", "eviction", "persistence", "replication", "cluster", "clock" and "timeouts". The last
+	// one is about a setting of the client.
 	Check string
 	// Node is the server's address.
 	Node string
@@ -34,7 +34,7 @@ type Verdict uint8
 
 // The verdicts.
 const (
-	// CheckUnknown: the server does not report it, or not to this user.
+	// CheckUnknown: the server does not report the setting, or not to this user.
 	CheckUnknown Verdict = iota
 	CheckPassed
 	CheckFailed
@@ -57,11 +57,12 @@ type ServerCheck struct {
 	Detail, Cure string
 }
 
-// CheckServer looks at the settings of the server, or of every master of a cluster, and returns what breaks promises
-// of this package: an old version, eviction of keys, no persistence, a replica in the place of a master, a cluster
-// with unserved slots, a clock that is far off, a client whose calls outlast their contexts. A setting that a server
-// does not report is no warning; see InspectServer. It only reads. The error reports an unreachable server. Cost: 2
-// round trips for each server, INFO and TIME; one more without an append-only file, and one for a node of a cluster.
+// CheckServer reads the settings of the server, or of every master of a cluster, and returns what breaks promises of
+// this package: an old version, eviction of keys, no persistence, a replica in the place of a master, a cluster with
+// unserved slots, a clock that is far off, a client whose calls outlast their contexts. A setting that a server does
+// not report is no warning; see InspectServer. CheckServer only reads. The error reports an unreachable server. Cost: 2
+// round trips for each server, INFO and TIME; one more without an append-only file, and one more for a node of a
+// cluster.
 func CheckServer(ctx context.Context, client lua.Client) ([]Warning, error) {
 	checks, err := InspectServer(ctx, client)
 	var found []Warning
@@ -73,8 +74,8 @@ func CheckServer(ctx context.Context, client lua.Client) ([]Warning, error) {
 	return found, err
 }
 
-// InspectServer is CheckServer with all checks: also those that passed, and those without an answer, as on services
-// that refuse INFO.
+// InspectServer is CheckServer with all checks. It also returns those that passed and those without an answer, as on
+// services that refuse INFO.
 func InspectServer(ctx context.Context, client lua.Client) ([]ServerCheck, error) {
 	servers, err := nodes.Masters(ctx, client)
 	if err != nil {
@@ -112,8 +113,8 @@ type inspection struct {
 	checks    []ServerCheck
 }
 
-// read queries the server, and asks for no more than the checks need: ACL LOG has each command that is refused. Refused
-// answers stay empty; an error is an unreachable server.
+// read queries the server. It asks for no more than the checks need, because ACL LOG records each command that is
+// refused. Refused answers stay empty. An error means that the server is unreachable.
 func (n *inspection) read(ctx context.Context, node nodes.Node) error {
 	var reply redis.Error
 	answered := func(err error) bool { return err == nil || errors.As(err, &reply) }
@@ -288,8 +289,8 @@ func (n *inspection) cluster() {
 	}
 }
 
-// farOff is how far the clocks may differ. Leases and due times follow the server's clock alone. Other clocks matter
-// for a job with an absolute due time, and after a failover to the next master.
+// farOff is how much the clocks may differ. Leases and due times follow the server's clock alone. Other clocks matter
+// for a job with an absolute due time, and after a failover to another master.
 const farOff = 2 * time.Second
 
 func (n *inspection) clock() {
@@ -308,8 +309,8 @@ func (n *inspection) clock() {
 	}
 }
 
-// timeouts looks at the client: without the option a call that is sent by itself waits for a server that hangs until
-// the client's own time-out.
+// timeouts checks the client's options. Without ContextTimeoutEnabled, a call that is sent by itself waits for a server
+// that hangs until the client's own time-out.
 func (n *inspection) timeouts(o *redis.Options) {
 	if o.ContextTimeoutEnabled {
 		n.add("timeouts", CheckPassed, "the client's calls end with their contexts", "")
