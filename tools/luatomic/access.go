@@ -34,7 +34,7 @@ func aclCommand() *command {
 	o := aclFlags{user: "app"}
 	return &command{
 		name: "acl", args: "[flags]",
-		about: "Print the least rights that a program needs.",
+		about: "Print the minimal rights that a program needs.",
 		detail: `No server is asked. The rules are those of ACL SETUSER: patterns of keys and channels
 under --prefix, then commands, also those that only scripts call. The command begins with reset: what
 the user could do before is taken away, old passwords too. With --password-file it has the SHA-256 of
@@ -156,7 +156,7 @@ func loadCommand() *command {
 	dialect := ""
 	return &command{
 		name: "load", args: "[flags]",
-		about: "Load all scripts, for programs whose user may not.",
+		about: "Load all scripts, for programs whose user may not load them.",
 		detail: `A program loads its scripts by itself, unless its user may run neither SCRIPT LOAD nor
 EVAL (luatomic acl --preloaded). For such programs, run this as a user that may run SCRIPT LOAD,
 after each start, restart or failover of a server. It loads on all masters and replicas of a

@@ -198,7 +198,7 @@ var exitCodes = []struct {
 	{exitDone, "done"},
 	{exitFailed, "failed"},
 	{exitUsage, "wrong usage"},
-	{exitTryLater, "not obtained, try later"},
+	{exitTryLater, "try later: a lock is held, or no node took a call"},
 	{exitInterrupted, "interrupted"},
 	{exitBrokenPipe, "the reader of the output has closed it"},
 }

@@ -40,7 +40,7 @@ LUATOMIC_ATTEMPT (1 for the first), LUATOMIC_ENQUEUED_AT and LUATOMIC_DEADLINE (
 is renewed while CMD runs). Its output goes to stderr. Exit code 0 acks the job; any other delivers
 it again after the back-off, or makes it dead after the last attempt. If the lease is lost, CMD is
 killed: SIGTERM, after 2 s SIGKILL. After Ctrl-C no job is taken, and CMDs may finish within the
-grace; then, or at a second Ctrl-C, they are killed and their jobs given back as if not taken.
+grace; then, or at a second Ctrl-C, they are killed and their jobs returned without a failure.
 After SIGTERM the exit code is 0 if no CMD was killed, unless --drain is unfinished.
 A job can run twice, when the machine dies before it is acked: make CMD idempotent.
 Several queues are served in order, or at random by weight: mail,3 low,1. They share a --tag.

@@ -22,7 +22,7 @@ func demoCommand() *command {
 	file, hold := "", false
 	return &command{
 		name: "demo", args: "[flags]",
-		about: "Show the main job on real input, in a few seconds.",
+		about: "Show the main operations on real input, in a few seconds.",
 		detail: `Pushes jobs, ready and delayed, moves those that come due, lets two consumers finish
 all of them under a lock, makes a call, and checks the numbers after each step. Without --redis and
 REDIS_URL it runs redis-server or valkey-server from PATH on a private socket, or else an imitation

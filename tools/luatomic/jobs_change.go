@@ -116,7 +116,7 @@ func countIn(was, in []queue.State) (n int) {
 func jobsCancelCommand() *command {
 	states := []queue.State{queue.Ready, queue.Scheduled, queue.Leased}
 	return changeCommand{
-		verb: "cancel", done: "cancelled", about: "Take jobs out of a queue, those that a worker has too.",
+		verb: "cancel", done: "cancelled", about: "Cancel jobs, even those that a worker holds.",
 		detail: `They are deleted with their bodies. The worker of a leased job learns it within a third of its
 lease: its context ends, and the job is not tried again.`,
 		states: states, example: `luatomic jobs cancel mail welcome-7`, change: cancelJobs,

@@ -56,11 +56,11 @@ CMD ended with 0.`,
 		flags: func(fs *flag.FlagSet) {
 			l.leaseFlags(fs)
 			o := &l.opts
-			fs.DurationVar(&l.wait, "wait", 0, "`DURATION` to wait for the lock; without it one try")
+			fs.DurationVar(&l.wait, "wait", 0, "`DURATION` to wait for the lock; without it one attempt")
 			fs.BoolVar(&l.read, "read", false, "the read-write lock of that name, shared with other readers")
 			fs.BoolVar(&l.write, "write", false, "the read-write lock of that name, alone")
 			fs.DurationVar(&o.MaxHold, "max-hold", 0,
-				"`DURATION` after which CMD is killed and the lock given back; without it no limit")
+				"`DURATION` after which CMD is killed and the lock released; without it no limit")
 			fs.DurationVar(&o.LockDelay, "lock-delay", 0,
 				"`DURATION` for which the lock stays closed after a lease that ended without a release")
 			fs.IntVar(&o.Replicas, "replicas", 0, "`NUMBER` of replicas that must confirm the lock within 1 s")

@@ -174,7 +174,7 @@ func locksReleaseCommand() *command {
 	var token string
 	return &command{
 		name: "locks release", args: "NAME [flags]",
-		about: "Take a lock away from its holder, for the first waiter.",
+		about: "Take a lock from its holder, and give it to the first waiter.",
 		detail: `The holder is notified; luatomic lock kills its command. Give the fence that locks show
 prints: a holder that came later then keeps the lock. Without --fence the lock is taken from its
 holder of this moment, whom stderr names. Exit code 1 if the lock is free or has another fence. A
@@ -265,7 +265,7 @@ func locksStealCommand() *command {
 	l := &lockCmd{}
 	return &command{
 		name: "locks steal", args: "NAME [flags]", child: true, bare: true,
-		about: "Take a lock away from its holder, before all waiters.",
+		about: "Take a lock from its holder, ahead of all waiters.",
 		detail: `The holder is notified; luatomic lock kills its command. With CMD it goes on as
 luatomic lock does. Without CMD the lock is held for --ttl and then free, unless locks release frees
 it before. A free lock is taken too.`,

@@ -53,7 +53,7 @@ In redisinaction it is {"name", "args"?, "delay"?}.`,
 			fs.DurationVar(&p.in, "in", 0, "`DURATION` until jobs without a time of their own are due")
 			fs.StringVar(&p.at, "at", "",
 				"`TIME`, RFC 3339 or Unix ms, at which jobs without a time of their own are due")
-			fs.IntVar(&p.skip, "skip", 0, "`N` lines at the start are left out: an earlier push has pushed them")
+			fs.IntVar(&p.skip, "skip", 0, "`N` lines at the start are skipped: an earlier push has pushed them")
 			fs.BoolVar(&p.raw, "raw", false, "each line is a whole body")
 			dialectFlag(fs, &p.dialect, append(slices.Clone(sidekiqs), redisInAction)...)
 		},

@@ -165,7 +165,7 @@ func (h *hiddenQueues) passable() bool { return h.n < h.of && !h.none }
 func queuesWorkersCommand() *command {
 	return &command{
 		name: "queues workers", args: "[flags]",
-		about: "List the processes that consume queues, and what each has.",
+		about: "List the processes that consume queues, and the jobs that each holds.",
 		detail: `What a process had at its last report, at most 5 s ago. A process that was killed stays for
 15 s.`,
 		output: `{"id","host","pid","version","started","consumers":[{"queue","tag","concurrency","holds","holding":[{"id","attempt",
@@ -238,7 +238,7 @@ func settingCommand(verb, args, about, detail string, check func(s *session) err
 func oneQueue(s *session) error { return s.oneArg("queue") }
 
 func queuePauseCommand() *command {
-	return settingCommand("pause", "QUEUE [flags]", "Let a queue give out no jobs.",
+	return settingCommand("pause", "QUEUE [flags]", "Stop deliveries from a queue.",
 		`For every consumer, until queue resume. Pushes and the work on leased jobs continue.`, oneQueue,
 		func(ctx context.Context, _ *session, q *queue.Queue, st *queue.Stats) error {
 			st.Paused = true
@@ -247,7 +247,7 @@ func queuePauseCommand() *command {
 }
 
 func queueResumeCommand() *command {
-	return settingCommand("resume", "QUEUE [flags]", "End a pause.",
+	return settingCommand("resume", "QUEUE [flags]", "Resume deliveries from a queue.",
 		`A waiting consumer is notified at once.`, oneQueue,
 		func(ctx context.Context, _ *session, q *queue.Queue, st *queue.Stats) error {
 			st.Paused = false

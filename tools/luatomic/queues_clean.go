@@ -57,7 +57,7 @@ func queueAuditCommand() *command {
 	repair := false
 	return &command{
 		name: "queue audit", args: "QUEUE [flags]", tagged: true,
-		about: "Find what is inconsistent in a queue, after a restore, an eviction or a DEL by hand.",
+		about: "Find what is inconsistent in a queue, after a restore, an eviction or a manual DEL.",
 		detail: `Only reads, and is safe at any time. With --repair a lost job becomes ready at once, and what
 belongs to no job is removed: do that while the queue is idle. The exit code is 1 if something is
 inconsistent and not repaired.`,
