@@ -8,50 +8,52 @@ import (
 	"github.com/luatomic/luatomic/gen"
 )
 
-// Audited is what an audit found. A queue becomes inconsistent when something else changes its keys: a key is
-// deleted or evicted, some keys are restored, a failover loses writes.
+// Audited is what an audit found. A queue becomes inconsistent when something other than this package changes its keys:
+// a key is deleted or evicted, some keys are restored, or a failover loses writes.
 type Audited struct {
 	// Checked counts the bodies that were checked.
 	Checked int
-	// Lost jobs have a body and are neither ready, scheduled, leased nor dead: no worker would receive them. Lost
-	// holds the first 100 ids, LostTotal the number.
+	// Lost jobs have a body and are neither ready, scheduled, leased nor dead: no worker would receive them. Lost has
+	// the first 100 ids, LostTotal is their number.
 	Lost      []string
 	LostTotal int
-	// Ghosts are ids that are scheduled, leased or dead and have no body.
+	// Ghosts are ids that are scheduled, leased or dead and have no body. Ghosts has the first 100, GhostTotal is their
+	// number.
 	Ghosts     []string
 	GhostTotal int
-	// StaleNames counts unique names held by deleted jobs, which no other job can get, and names whose hold has lost
-	// its end, which another job would get.
+	// StaleNames counts unique names that deleted jobs hold, so that no other job can get them. It also counts names
+	// whose hold has lost its end, which another job would get.
 	StaleNames int
-	// StaleCounts counts the failures, options and marks of deleted jobs, which nothing else would remove, and the
-	// marks of entries in ready that are missing or are of no entry: a take would deliver a cancelled or dead job, a
-	// requeue would lose one.
+	// StaleCounts counts the failures, options and marks of deleted jobs, which nothing else would remove. It also
+	// counts entries in ready without their mark and marks without an entry: a take would deliver a cancelled or dead
+	// job, a requeue would lose one.
 	StaleCounts int
-	// DeadBytes is what must be added to the size of the dead set to make it right.
+	// DeadBytes is what must be added to the stored size of the dead set to correct it.
 	DeadBytes int
-	// Repaired counts what was repaired of all this.
+	// Repaired counts the repairs.
 	Repaired int
 }
 
-// OK reports that nothing of these kinds was found. What only one key says leaves no trace when it is lost: options,
-// failures, a pause, a limit, that a job was cancelled while a worker has it, or while ready over a minute ago.
+// OK reports that the audit found nothing. It cannot find what is stored only once, because its loss leaves no trace:
+// options, failures, a pause, a limit, the cancel of a job that a worker has, or of a job that was ready over a minute
+// ago.
 func (a *Audited) OK() bool {
 	return a.LostTotal+a.GhostTotal+a.StaleNames+a.StaleCounts == 0 && a.DeadBytes == 0
 }
 
-// Audit finds inconsistencies, such as after a restore, an eviction or a manual DEL, and repairs them if repair is
-// true. A lost job becomes ready immediately: its former state is unknown, so a scheduled job runs early and a dead
-// one runs again. Ghosts, stale names and stale counts are removed;
-// a hold without an end lasts until its job ends; a mark is set or taken away.
+// Audit finds inconsistencies, such as after a restore, an eviction or a manual DEL. It repairs them if repair is true.
+// A lost job becomes ready immediately. Its former state is unknown, so a scheduled job runs early and a dead one runs
+// again. Ghosts, stale names and stale counts are removed. A hold without an end then lasts until its job ends. A mark
+// is set or removed.
 //
-// Without repair nothing changes, and Audit is safe at any time. Repair after such an event, while the queue is
-// idle: with more than 1000 ready jobs, one that moves during the whole audit can be taken for lost, and is then
+// Without repair Audit changes nothing and is safe at any time. Repair after such an event, while the queue is idle:
+// with more than 1000 ready jobs, Audit can take a job that moves during the whole audit for lost. That job is then
 // delivered twice, never lost. After an error the repairs made before it stay.
 //
-// Audit reads in pages, so no command takes the server more than a few milliseconds; one script judges each suspect
-// again before it counts. The process holds the ids of ready jobs in memory. Before Redis 7.4, which brought HSCAN
-// NOVALUES, the bodies travel too. Keys: r, s, b, l, n, d, u, ux, c, w, o, f. Cost: O(n), some
-// round trips for each 100 to 1000 jobs.
+// Audit reads in pages, so no command takes the server more than a few milliseconds. A script checks each suspect again
+// before it counts. The process holds the ids of ready jobs in memory. Servers before Redis 7.4 have no HSCAN NOVALUES
+// and send the bodies too. Keys: r, s, b, l, n, d, u, ux, c, w, o, f. Cost: O(n), several round trips for each 100 to
+// 1000 jobs.
 func (q *Queue) Audit(ctx context.Context, repair bool) (Audited, error) {
 	a := &audit{queue: q, repair: repair, pageSize: firstPage}
 	steps := []func(context.Context) error{
@@ -65,7 +67,7 @@ func (q *Queue) Audit(ctx context.Context, repair bool) (Audited, error) {
 	return a.out, nil
 }
 
-// audit is one Audit. It reads the queue in pages while others change it, so it only suspects.
+// audit is one Audit. It reads the queue in pages while others change it, so what it finds are suspects.
 type audit struct {
 	queue  *Queue
 	repair bool
@@ -76,8 +78,8 @@ type audit struct {
 	byValues bool              // the server has no HSCAN NOVALUES
 }
 
-// findLost suspects bodies whose id is in no state. A job can move from one state to another between two reads, so
-// the ready list is read once more for the missing ones.
+// findLost finds suspects: bodies whose id is in no state. A job can move from one state to another between two reads,
+// so findLost reads the ready list again for the missing ones.
 func (a *audit) findLost(ctx context.Context) error {
 	var err error
 	if a.ready, err = a.readyIDs(ctx); err != nil {
@@ -113,7 +115,7 @@ func (a *audit) findLost(ctx context.Context) error {
 	})
 }
 
-// findGhosts suspects ids that have a state and no body.
+// findGhosts finds suspects: ids that have a state and no body.
 func (a *audit) findGhosts(ctx context.Context) error {
 	var suspects []gen.QueueMendSuspect
 	k := &a.queue.keys
@@ -133,7 +135,7 @@ func (a *audit) findGhosts(ctx context.Context) error {
 	})
 }
 
-// findCounts suspects failures and options of deleted jobs.
+// findCounts finds suspects: failures and options of deleted jobs.
 func (a *audit) findCounts(ctx context.Context) error {
 	var suspects []gen.QueueMendSuspect
 	for _, key := range []string{a.queue.keys.Failures, a.queue.keys.Options} {
@@ -152,7 +154,7 @@ func (a *audit) findCounts(ctx context.Context) error {
 	return a.judge(ctx, suspects, func(string, int64) { a.out.StaleCounts++ })
 }
 
-// findNames suspects unique names held by deleted jobs. Either field of a hold may exist without the other.
+// findNames finds suspects: unique names that deleted jobs hold. Either field of a hold may exist without the other.
 func (a *audit) findNames(ctx context.Context) error {
 	var suspects []gen.QueueMendSuspect
 	err := a.scanHash(ctx, a.queue.keys.Unique, true, func(page []string) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/luatomic/luatomic/internal/nodes"
 )
 
-// findEnds suspects holds of unique names without an end, and ends without a hold.
+// findEnds finds suspects: holds of unique names without an end, and ends without a hold.
 func (a *audit) findEnds(ctx context.Context) error {
 	var suspects []gen.QueueMendSuspect
 	suspect := func(name string) {
@@ -51,8 +51,8 @@ func (a *audit) findEnds(ctx context.Context) error {
 	return a.judge(ctx, suspects, func(string, int64) { a.out.StaleNames++ })
 }
 
-// findMarks suspects marks of entries that ready does not have, and entries whose mark is missing. A job that the list
-// was read without can have come since, so the list is read once more, after what the script compares.
+// findMarks finds suspects: marks of entries that ready does not have, and entries whose mark is missing. A job may
+// have become ready after the list was read, so findMarks reads the list again, after what the script compares.
 func (a *audit) findMarks(ctx context.Context) error {
 	suspects, err := a.unmarked(ctx)
 	if err == nil {
@@ -78,7 +78,7 @@ func (a *audit) findMarks(ctx context.Context) error {
 	return a.judge(ctx, suspects, func(string, int64) { a.out.StaleCounts++ })
 }
 
-// deadMarks suspects dead jobs by their marks.
+// deadMarks finds suspects among the dead jobs by their marks.
 func (a *audit) deadMarks(ctx context.Context, suspects []gen.QueueMendSuspect) ([]gen.QueueMendSuspect, error) {
 	k := &a.queue.keys
 	err := a.scanScores(ctx, k.Dead, func(ids, died []string) error {
@@ -101,7 +101,7 @@ func (a *audit) deadMarks(ctx context.Context, suspects []gen.QueueMendSuspect) 
 	return suspects, err
 }
 
-// unmarked suspects entries of jobs that were finished after their entry was made: those of cancelled jobs.
+// unmarked finds suspects: entries of jobs that were finished after their entry was made. These are cancelled jobs.
 func (a *audit) unmarked(ctx context.Context) (suspects []gen.QueueMendSuspect, _ error) {
 	k := &a.queue.keys
 	err := a.scanSet(ctx, k.Finished, func(page []string) error {
@@ -118,7 +118,7 @@ func (a *audit) unmarked(ctx context.Context) (suspects []gen.QueueMendSuspect, 
 	return suspects, err
 }
 
-// scores are those of some members, 0 for one that is not there.
+// scores returns the scores of members, and 0 for a member that does not exist.
 func (a *audit) scores(ctx context.Context, key string, members []string) ([]float64, error) {
 	if len(members) == 0 {
 		return nil, nil
@@ -130,7 +130,7 @@ func (a *audit) scores(ctx context.Context, key string, members []string) ([]flo
 	return nodes.Read(ctx, a.queue.client, redis.NewFloatSliceCmd(ctx, args...)).Result()
 }
 
-// fields are some values of a hash, nil for one that is not there. The name of each begins with prefix.
+// fields returns values of a hash, and nil for a field that does not exist. The name of each field begins with prefix.
 func (a *audit) fields(ctx context.Context, key, prefix string, names []string) ([]any, error) {
 	if len(names) == 0 {
 		return nil, nil

@@ -13,8 +13,8 @@ const (
 	maxNamed    = 100 // ids in Audited
 )
 
-// judge lets the script check the suspects again, each in one step with its repair, and calls f for the confirmed
-// ones.
+// judge runs the script, which checks each suspect again and repairs it in the same step. It calls f for each confirmed
+// suspect.
 func (a *audit) judge(ctx context.Context, suspects []gen.QueueMendSuspect, f func(id string, verdict int64)) error {
 	// A scan can return an item twice.
 	slices.SortFunc(suspects, func(x, y gen.QueueMendSuspect) int {
@@ -41,7 +41,7 @@ func (a *audit) countRepaired() {
 	}
 }
 
-// appendNamed adds an id to those that the result names.
+// appendNamed adds an id to ids, up to maxNamed of them.
 func appendNamed(ids []string, id string) []string {
 	if len(ids) < maxNamed {
 		ids = append(ids, id)
@@ -49,7 +49,8 @@ func appendNamed(ids []string, id string) []string {
 	return ids
 }
 
-// params are those of one repair: the suspects, and the size of the dead set as it was read and as it should be.
+// params returns the parameters of one repair: the suspects, and the size of the dead set as it was read and as it
+// should be.
 func (a *audit) params(from, to int64, suspects []gen.QueueMendSuspect) gen.QueueMendParams {
 	p := a.queue.repairParams()
 	p.Mend, p.From, p.To, p.Suspects = a.repair, from, to, suspects

@@ -18,8 +18,8 @@ const (
 	pageBytes = 1 << 18 // of bodies in one reply
 )
 
-// readyIDs are the ids in ready, with the stamps of their entries. It reads the ready list from its tail to its head.
-// Workers take from the head, so no entry that stays is skipped.
+// readyIDs returns the ids in ready with the stamps of their entries. It reads the ready list from its tail to its
+// head. Workers take from the head, so it skips no entry that stays.
 func (a *audit) readyIDs(ctx context.Context) (map[string]string, error) {
 	ids := make(map[string]string)
 	for last := int64(-1); ; last -= maxPage {
@@ -110,7 +110,7 @@ func (a *audit) scanScores(ctx context.Context, key string, f func(members, scor
 	}
 }
 
-// scan reads one page. All pages are the master's: the cursor of one server leads another astray.
+// scan reads one page, always from the master: a cursor is valid only on the server that gave it.
 func (a *audit) scan(ctx context.Context, args ...any) ([]string, uint64, error) {
 	return nodes.Read(ctx, a.queue.client, redis.NewScanCmd(ctx, nil, args...)).Result()
 }
@@ -133,8 +133,7 @@ func (a *audit) scanHash(ctx context.Context, key string, values bool, f func(pa
 	}
 }
 
-// hashPage reads one page. Where the server has no HSCAN NOVALUES it reads the values too, in pages of bounded
-// bytes.
+// hashPage reads one page. If the server has no HSCAN NOVALUES, it reads the values too, in pages of bounded size.
 func (a *audit) hashPage(ctx context.Context, key string, cursor uint64, values bool) ([]string, uint64, error) {
 	if values {
 		return a.scan(ctx, "hscan", key, cursor, "count", maxScan)
@@ -159,7 +158,7 @@ func (a *audit) hashPage(ctx context.Context, key string, cursor uint64, values 
 	return names, next, err
 }
 
-// deadBytes is the counter of the dead set's size.
+// deadBytes reads the counter of the dead set's size.
 func (a *audit) deadBytes(ctx context.Context) (int64, error) {
 	n, err := nodes.Read(ctx, a.queue.client,
 		redis.NewStringCmd(ctx, "hget", a.queue.keys.Control, "dead_bytes")).Int64()

@@ -12,24 +12,26 @@ import (
 // buryStates translates the verdicts of queue_bury.
 var buryStates = [...]State{Absent, Scheduled, Ready, Leased, Dead}
 
-// BuryJobs moves jobs that no worker has to the dead set, with the first KiB of the reason, and returns the state of
-// each before. Scheduled and ready jobs are buried: no failure is counted, and their unique names are released. A
-// Leased job stays with its worker, who can Bury its delivery. A Dead job stays as it is, an Absent one is not in the
-// queue. Requeue makes them ready again. Then the dead set is trimmed to Options.Dead, of up to 200 jobs more than have
-// died: a set far above its bounds shrinks call by call, and Trim brings it there at once.
+// BuryJobs moves jobs that no worker has to the dead set, with the first KiB of the reason. It returns the state that
+// each job had before. Scheduled and ready jobs are buried: no failure is counted, and their unique names are released.
+// A Leased job stays with its worker, which can Bury its delivery. A Dead job stays as it is. An Absent job is not in
+// the queue. Requeue makes buried jobs ready again.
 //
-// A ready job needs no search of the list: its entry stays until a Take comes to it, and Stats.Ready counts it. A
-// Requeue before that gives the job its former place. After a lost reply BuryJobs repeats itself, with the same answer:
-// each script for at most 50 s.
+// Then BuryJobs trims the dead set to Options.Dead. It deletes up to 200 jobs more than have died, so a set far above
+// its bounds shrinks call by call. Trim shrinks it in one call.
 //
-// One script for up to 200 ids, atomic to other clients, and one for each 200 jobs to trim. A write refused half-way
-// can deliver a job that is dead, never lose one. Keys: s, b, l, n, d, u, ux, c, i. Cost: O(log n) for each.
+// BuryJobs does not search the list for a ready job: the entry stays until a Take reaches it, and Stats.Ready counts
+// it. A Requeue before that returns the job to its former place. After a lost reply BuryJobs repeats itself, with the
+// same answer: each script for at most 50 s.
+//
+// BuryJobs runs one script for up to 200 ids, atomic to other clients, and one for each 200 jobs to trim. A write
+// refused half-way can deliver a dead job, never lose one. Keys: s, b, l, n, d, u, ux, c, i. Cost: O(log n) for each.
 func (q *Queue) BuryJobs(ctx context.Context, reason string, ids ...string) ([]State, error) {
 	return q.BuryJobsIn(ctx, []State{Scheduled, Ready}, reason, ids...)
 }
 
-// BuryJobsIn is BuryJobs for jobs in one of these states, of Scheduled and Ready. A job in another state stays as it
-// is, and its state is returned.
+// BuryJobsIn is BuryJobs for jobs in one of the states in, which can be Scheduled and Ready. A job in another state
+// stays as it is, and its state is returned.
 func (q *Queue) BuryJobsIn(ctx context.Context, in []State, reason string, ids ...string) ([]State, error) {
 	out := make([]State, 0, len(ids))
 	p := q.buryParams()

@@ -14,24 +14,26 @@ import (
 // cancelStates translates the verdicts of queue_cancel.
 var cancelStates = [...]State{Absent, Scheduled, Ready, Leased, Dead}
 
-// Cancel removes jobs from the queue and returns the state of each before. Scheduled, ready and dead jobs
-// are deleted and release their unique names. A Leased job gets a mark, which the next Extend of its worker reports.
-// Consume is notified and sends one now; where the notification is lost, it sends one each third of a lease. Then the
-// handler's context ends with the cause ErrCancelled. The job is not tried again, whatever the handler returns. It is
-// deleted, and its name released, when its lease ends: by an Ack, in which case its work was done, by a Nack, Return or
-// Bury, or by itself. An Absent job was not in the queue.
+// Cancel removes jobs from the queue and returns the state that each job had before. Scheduled, ready and dead jobs are
+// deleted and release their unique names. An Absent job was not in the queue.
 //
-// A ready job needs no search of the list: its body is deleted now, its entry when a Take comes to it. Until then
-// the queue knows its id. After a lost reply Cancel repeats itself, with the same answer: each script for at most 50 s.
+// A Leased job gets a mark, which the next Extend of its worker reports. Consume is notified and extends immediately;
+// if the notification is lost, it extends within a third of a lease. Then the handler's context ends with the cause
+// ErrCancelled. The job is not tried again, whatever the handler returns. It is deleted and its name released when its
+// lease ends: by an Ack (its work was done), by a Nack, Return or Bury, or by time.
 //
-// One script for up to 200 ids, atomic to other clients. A write refused half-way leaves a job cancelled or where
-// it was. Keys: s, b, l, n, d, u, ux, c, o, f, i. Cost: O(log n) for each.
+// Cancel does not search the list for a ready job: it deletes the body now, and a Take deletes the entry when it
+// reaches it. Until then the queue knows the id. After a lost reply Cancel repeats itself, with the same answer: each
+// script for at most 50 s.
+//
+// Cancel runs one script for up to 200 ids, atomic to other clients. A write refused half-way leaves a job cancelled or
+// where it was. Keys: s, b, l, n, d, u, ux, c, o, f, i. Cost: O(log n) for each.
 func (q *Queue) Cancel(ctx context.Context, ids ...string) ([]State, error) {
 	return q.CancelIn(ctx, []State{Scheduled, Ready, Leased, Dead}, ids...)
 }
 
-// CancelIn is Cancel for jobs in one of these states. A job in another state stays as it is, and its state is returned:
-// one that was seen ready, and that a worker has by now, runs to its end.
+// CancelIn is Cancel for jobs in one of the states in. A job in another state stays as it is, and its state is
+// returned. So a job that was seen ready and that a worker has taken since runs to its end.
 func (q *Queue) CancelIn(ctx context.Context, in []State, ids ...string) ([]State, error) {
 	out := make([]State, 0, len(ids))
 	p := q.cancelParams()
@@ -56,7 +58,7 @@ func (q *Queue) CancelIn(ctx context.Context, in []State, ids ...string) ([]Stat
 	return out, nil
 }
 
-// verdictsOf are the digits by which a script knows the states. No job is Absent.
+// verdictsOf returns the digits that a script uses for the states. No job is Absent.
 func verdictsOf(states, in []State) string {
 	digits := ""
 	for verdict, state := range states {
@@ -69,28 +71,28 @@ func verdictsOf(states, in []State) string {
 
 // Rescheduled is the result of a reschedule.
 type Rescheduled struct {
-	// Found reports that the job is scheduled, Moved that its due time was changed.
+	// Found reports that the job is scheduled. Moved reports that its due time was changed.
 	Found, Moved bool
-	// Due is when it is due now.
+	// Due is the due time after the call.
 	Due time.Time
 }
 
-// Reschedule changes when a scheduled job is due, by the server's clock, rounded up to a millisecond. A time that
-// has passed makes it due immediately. A job that is no longer scheduled is not Found, and nothing changes: a job
+// Reschedule changes when a scheduled job is due, by the server's clock, rounded up to a millisecond. A time that has
+// passed makes the job due immediately. A job that is no longer scheduled is not Found, and nothing changes: a job
 // cannot be both moved and ready. After a lost reply Reschedule repeats itself, with the same answer, for at most 50 s.
-// A copy that arrives after a later call changes nothing.
+// A copy of a request that arrives after a later call changes nothing.
 //
 // One script, atomic to other clients. Keys: s, w, i. Cost: O(log n).
 func (q *Queue) Reschedule(ctx context.Context, id string, at time.Time) (Rescheduled, error) {
 	return q.moveDue(ctx, id, at, gen.QueueRescheduleModeAny)
 }
 
-// RescheduleEarlier is Reschedule, but never to a later time than the job's.
+// RescheduleEarlier is Reschedule, but it never makes the job due later than it is.
 func (q *Queue) RescheduleEarlier(ctx context.Context, id string, at time.Time) (Rescheduled, error) {
 	return q.moveDue(ctx, id, at, gen.QueueRescheduleModeEarlier)
 }
 
-// RescheduleLater is Reschedule, but never to an earlier time than the job's.
+// RescheduleLater is Reschedule, but it never makes the job due earlier than it is.
 func (q *Queue) RescheduleLater(ctx context.Context, id string, at time.Time) (Rescheduled, error) {
 	return q.moveDue(ctx, id, at, gen.QueueRescheduleModeLater)
 }

@@ -12,17 +12,20 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Handler works on one delivery. A nil error acks the job. Snooze delivers it again later, Discard moves it to the
-// dead set. Any other error returns it, to be delivered again after ConsumeOptions.Backoff, or moves it to the dead
-// set once it has failed Options.MaxFailures times. The context ends when the lease is lost, with the cause
-// ErrLeaseLost, also while the server is out of reach: the lease is over by the clocks of the process then. From then
-// on another worker may do the same work. It ends with the cause ErrCancelled when the job was cancelled. A job that
-// the handler settles itself, with a method of d, is neither renewed nor acked again; its result only goes to
-// OnError. The handler may go on: its context ends by Grace alone then.
+// Handler works on one delivery. A nil error acks the job. Snooze delivers it again later, Discard moves it to the dead
+// set. Any other error returns the job, to be delivered again after ConsumeOptions.Backoff. When the job has failed
+// Options.MaxFailures times, the error moves it to the dead set.
+//
+// The context ends with the cause ErrLeaseLost when the lease is lost. It also ends while the server is unreachable,
+// when the lease is over by the clocks of the process. From then on another worker may do the same work. The context
+// ends with the cause ErrCancelled when the job was cancelled.
+//
+// A job that the handler settles itself, with a method of d, is neither renewed nor acked again. The result of the
+// handler then only goes to OnError. The handler may go on, and its context ends only by Grace.
 type Handler func(ctx context.Context, d *Delivery) error
 
-// ErrSnoozed is matched by the error of Snooze, which is no failure: OnError does not get it, nor is a failure counted.
-// A handler that returns ErrSnoozed itself has its job again after the back-off.
+// ErrSnoozed matches the error of Snooze, which is no failure: OnError does not get it, and no failure is counted. When
+// a handler returns ErrSnoozed itself, its job is delivered again after the back-off.
 var ErrSnoozed = errors.New("luatomic: snoozed")
 
 type snooze struct{ d time.Duration }
@@ -30,15 +33,15 @@ type snooze struct{ d time.Duration }
 func (s *snooze) Error() string        { return "luatomic: snoozed for " + s.d.String() }
 func (s *snooze) Is(target error) bool { return target == ErrSnoozed }
 
-// Snooze is the error of a handler whose job is to be delivered again after d, by the server's clock, without a
-// failure counted. It matches ErrSnoozed.
+// Snooze returns the error of a handler whose job is to be delivered again after d, by the server's clock, without a
+// failure counted. The error matches ErrSnoozed.
 func Snooze(d time.Duration) error { return &snooze{max(d, 0)} }
 
 type discard struct{ err error }
 
 func (d *discard) Error() string { return "luatomic: discarded: " + d.err.Error() }
 
-// Unwrap hides a snooze: whatever asks for ErrSnoozed learns that this is a failure.
+// Unwrap hides a snooze, so that the error does not match ErrSnoozed: it is a failure.
 func (d *discard) Unwrap() error {
 	if errors.Is(d.err, ErrSnoozed) {
 		return nil
@@ -46,8 +49,8 @@ func (d *discard) Unwrap() error {
 	return d.err
 }
 
-// Discard is the error of a handler whose job must not be tried again: the job moves to the dead set, with err as
-// the reason, also where that is the error of a Snooze.
+// Discard returns the error of a handler whose job must not be tried again. The job moves to the dead set with err as
+// the reason, even if err is the error of a Snooze.
 func Discard(err error) error {
 	if err == nil {
 		err = errNoReason
@@ -64,63 +67,65 @@ const MaxConcurrency = 1_000_000
 type ConsumeOptions struct {
 	// Concurrency is how many handlers run at the same time, at most MaxConcurrency. Default 10.
 	Concurrency int
-	// Backoff is the delay before a job that has failed that many times is delivered again, by the server's clock.
-	// Default: 1 s, doubled each time, at most 1 h; it applies too where Backoff panics, which OnError gets. One call
-	// at a time.
+	// Backoff returns the delay before a job that has failed that many times is delivered again, by the server's clock.
+	// Default: 1 s, doubled each time, at most 1 h. If Backoff panics, OnError gets the panic and the default applies.
+	// Consume makes one call of Backoff at a time.
 	Backoff func(failures int) time.Duration
-	// Idle is the longest sleep on an empty queue, by the clock of the process. A push ends the sleep immediately;
-	// Idle only bounds the delay after a lost notification, and of a scheduled job while the one consumer that was
+	// Idle is the longest sleep on an empty queue, by the clock of the process. A push ends the sleep immediately. Idle
+	// only bounds the delay after a lost notification, and the delay of a scheduled job while the one consumer that was
 	// notified of it is busy. Default 10 s, and at most 1 s while the subscription is down.
 	Idle time.Duration
-	// Grace is how long handlers may continue after ctx has ended. Then their context is cancelled, and the jobs of
-	// those that return an error are returned without a failure counted. A handler that ignores its context is waited
-	// for, without a bound; where it returns nil, its job is acked. Default 10 s.
+	// Grace is how long handlers may continue after ctx has ended. Then their contexts are cancelled. The job of a
+	// handler that returns an error after that is returned without a failure counted, and the job of one that returns
+	// nil is acked. Consume waits without a bound for a handler that ignores its context. Default 10 s.
 	Grace time.Duration
-	// Drain ends Consume when the queue holds no ready, scheduled or leased job. A drain of a paused queue waits for
-	// its jobs; whether it has ready ones is asked after the take.
+	// Drain ends Consume when the queue has no ready, scheduled or leased job. On a paused queue that has jobs, Drain
+	// waits. It looks for the ready jobs of a paused queue after the take.
 	Drain bool
-	// OnError, if set, receives the errors of failed calls, and those of handlers as a *JobError, which names the job
-	// and what became of it, after that; a Snooze is none. Consume continues. It runs on goroutines of the consumer,
-	// more than one at a time, and must neither block nor panic: a panic in it, or in Options.Observe, ends the
-	// process.
+	// OnError, if set, receives the errors of failed calls and the errors of handlers, and Consume continues. The error
+	// of a handler is a *JobError, which names the job and what became of it. It comes when the job is settled. A
+	// Snooze is no error. OnError runs on goroutines of the consumer, several at a time. It must neither block nor
+	// panic: a panic in it, or in Options.Observe, ends the process.
 	OnError func(err error)
 }
 
-// Consumed counts what a consumer and its handlers did. Dead includes jobs of dead workers that this consumer
-// reclaimed. Deliveries whose lease was lost are not counted. Retried are the jobs that were returned: failed, snoozed
-// or interrupted. Those of a last take that had no reply are returned, too, and not counted. Expired are those that no
-// handler got, since their ExpiresAt had passed. Cancelled are those that a Cancel has ended, but for jobs whose
-// handler returned nil all the same: they are acked.
+// Consumed counts what a consumer and its handlers did. Deliveries whose lease was lost are not counted. Retried jobs
+// were returned: they failed, were snoozed or were interrupted. The jobs of a last take that had no reply are returned
+// too, but not counted. Dead includes jobs of dead workers that this consumer reclaimed. Expired jobs reached no
+// handler because their ExpiresAt had passed. Cancelled jobs were ended by a Cancel. A cancelled job whose handler
+// returned nil counts as acked.
 type Consumed struct {
 	Acked, Retried, Dead, Expired, Cancelled int
 }
 
-// Consume takes jobs and runs the handler on each until ctx ends or, with Drain, until the queue is empty. It
-// extends leases while handlers run, reclaims the jobs of dead workers, and promotes due jobs by taking them. Where
-// handlers are fast it prefetches, so that one round trip serves many jobs: 2 ms of work, and up to 20 ms behind a
-// backlog. Finished jobs are acked together, at most 10 ms late.
+// Consume takes jobs and runs the handler on each, until ctx ends or, with Drain, until the queue is empty. It extends
+// leases while handlers run, reclaims the jobs of dead workers, and promotes due jobs by taking them. When handlers are
+// fast it prefetches jobs, so that one round trip serves many: 2 ms of work, and up to 20 ms with a backlog. Finished
+// jobs are acked together, at most 10 ms late.
 //
-// When ctx ends, running handlers have Grace to finish. Jobs that are not finished by then are returned and ready
-// immediately, when their handlers return: Consume waits for each, and acks the job of one that returns nil. A
-// handler that panics or ends its goroutine counts as failed, and so does one whose error panics where it is read, as
-// a nil pointer in it may. Consume retries failures that can pass, such as an unreachable server. It tries to ack
-// finished work until its lease is lost: it renews the lease meanwhile, and takes no more jobs than it could have in
-// hand with those. Once the handlers have ended it tries for at most 5 s. A call that is on its way then ends with
-// go-redis' ReadTimeout, 5 s by default.
+// When ctx ends, running handlers have Grace to finish. Then their contexts end, and Consume waits for each handler. A
+// job that is not finished is returned and ready as soon as its handler returns an error; the job of a handler that
+// returns nil is acked.
 //
-// The error is nil after a drain; otherwise it is the cause of ctx's end, or a failure that no retry can cure, of a
-// take or of a call that ends leases: a key of the wrong type (lua.ErrWrongType), a closed client (redis.ErrClosed), a
+// A handler that panics or ends its goroutine counts as failed. So does a handler whose error panics when it is read,
+// as a nil pointer in it may. Consume retries failures that can pass, such as an unreachable server. It tries to ack
+// finished work until the lease is lost. Meanwhile it renews the lease, and counts those jobs among the ones that it
+// may hold. After the handlers have ended, it tries for at most 5 s. A call that is on its way then ends with go-redis'
+// ReadTimeout, 5 s by default.
+//
+// The error is nil after a drain. Otherwise it is the cause of ctx's end, or a failure of a take or of a call that ends
+// leases which no retry can cure: a key of the wrong type (lua.ErrWrongType), a closed client (redis.ErrClosed), a
 // lease below a millisecond or too high a Concurrency (lua.ErrOutOfRange). A nil handler is refused before anything is
 // sent.
 //
-// Cost: one Take for each batch, one Ack for each batch, one Extend each third of a lease, and one connection for the
+// Cost: one Take and one Ack for each batch, one Extend in each third of a lease, and one connection for the
 // subscriptions of all consumers, pollers and lock waiters of the client. An idle consumer has two goroutines and sends
-// one Take each Idle.
+// one Take in each Idle.
 func (q *Queue) Consume(ctx context.Context, opts *ConsumeOptions, h Handler) (Consumed, error) {
 	return consume(ctx, opts, h, nil, Source{Queue: q})
 }
 
-// consume runs a consumer, whose handlers go through the line, if there is one.
+// consume runs a consumer. Its handlers go through the line, unless it is nil.
 func consume(ctx context.Context, opts *ConsumeOptions, h Handler, l *line, from ...Source) (Consumed, error) {
 	c, err := newConsumer(opts, h, from)
 	if err != nil {
@@ -151,7 +156,7 @@ func consume(ctx context.Context, opts *ConsumeOptions, h Handler, l *line, from
 	return c.consumed(), err
 }
 
-// consumed are the counts so far.
+// consumed returns the counts so far.
 func (c *consumer) consumed() Consumed {
 	return Consumed{
 		Acked: int(c.acked.Load()), Retried: int(c.retried.Load()),
@@ -197,7 +202,7 @@ type consumer struct {
 	acked, retried, dead, expired, cancelled atomic.Int64
 }
 
-// checkConsume returns why no job could run with these settings.
+// checkConsume returns an error if no job could run with these settings.
 func checkConsume(opts *ConsumeOptions, h Handler) error {
 	switch {
 	case h == nil:

@@ -13,27 +13,27 @@ const MaxSources = 16
 // Source is a queue of a ConsumeAll.
 type Source struct {
 	Queue *Queue
-	// Weight is how often the queue comes first, in proportion to the others: at most a million; 0 beside weights
-	// counts as 1. When no queue has one, they come strictly in order.
+	// Weight is how often the queue comes first, in proportion to the weights of the others. At most a million. A 0
+	// counts as 1 if another queue has a weight. When no queue has a weight, the order is strict.
 	Weight int
 }
 
-// ConsumeAll runs one consumer on several queues, as Queue.Consume does on one: Concurrency, Grace, Idle and the
-// prefetch are of all of them together, and Drain ends it when all are empty at one moment, but for the ready jobs of
-// a paused one, which are looked for after that. Delivery.Queue says where a job is from. All else is each queue's
-// own: pause, lease, failures, dead set, events and counts; a delivery is settled on its own queue.
+// ConsumeAll runs one consumer on several queues, as Queue.Consume does on one. Concurrency, Grace, Idle and the
+// prefetch are for all queues together. Drain ends the consumer when all queues are empty at one moment; only the ready
+// jobs of a paused queue are looked for after that. Delivery.Queue says which queue a job is from. Pause, lease,
+// failures, dead set, events and counts are each queue's own. A delivery is settled on its own queue.
 //
-// Without weights the order is strict: a take gives a job of a queue only where each queue before it is paused or has
-// no job left that is ready or due. With weights the order is drawn for each take: while all queues have jobs, each one
-// comes first in its share of the takes, and what it lacks the others give. No job overtakes one that was taken before,
-// also where jobs are prefetched; see Queue.Consume.
+// Without weights the order is strict: a take gets a job from a queue only if each queue before it is paused or has no
+// job left that is ready or due. With weights the order is drawn for each take: while all queues have jobs, each queue
+// comes first in its share of the takes. If it has too few jobs, the take gets the rest from the others. No job
+// overtakes one that was taken before, even if jobs are prefetched; see Queue.Consume.
 //
-// The queues share a slot: one client, one prefix and one Options.Tag, as for PushAll. Other tags: lua.ErrCrossSlot.
-// More than MaxSources: lua.ErrTooLarge. Both come before anything is sent. Other errors as Queue.Consume; a failure
-// that no retry can cure, of any queue, ends the consumer.
+// The queues must share a slot: one client, one prefix and one Options.Tag, as for PushAll. Different tags are a
+// lua.ErrCrossSlot, more than MaxSources queues a lua.ErrTooLarge. Both errors come before anything is sent. Other
+// errors are those of Queue.Consume. A failure of any queue that no retry can cure ends the consumer.
 //
 // Cost: one round trip for a take of all queues, atomic to other clients; one Ack for each batch and queue; two
-// subscriptions for each queue, on the connection that all share. While it waits, it is among the waiters of each
+// subscriptions for each queue, on the connection that all share. While the consumer waits, it is a waiter of each
 // queue.
 func ConsumeAll(ctx context.Context, opts *ConsumeOptions, h Handler, from ...Source) (Consumed, error) {
 	if err := checkSources(from); err != nil {
@@ -45,7 +45,7 @@ func ConsumeAll(ctx context.Context, opts *ConsumeOptions, h Handler, from ...So
 // Queue is the queue that the job is from.
 func (d *Delivery) Queue() *Queue { return d.queue }
 
-// checkSources returns why one consumer cannot take from these queues.
+// checkSources returns an error if one consumer cannot take from these queues.
 func checkSources(from []Source) error {
 	switch {
 	case len(from) == 0:

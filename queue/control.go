@@ -9,16 +9,16 @@ import (
 )
 
 // Pause stops the queue from giving out jobs, for every consumer. Pushes, promotes and the work on leased jobs
-// continue. After a lost reply Pause repeats itself, as Resume and SetLimit do, for at most 50 s; a copy that arrives
-// after a later call changes nothing. One script. Keys: c, w, i. Cost: O(1).
+// continue. After a lost reply Pause, Resume and SetLimit repeat themselves for at most 50 s. A copy of a request that
+// arrives after a later call changes nothing. One script. Keys: c, w, i. Cost: O(1).
 func (q *Queue) Pause(ctx context.Context) error { return q.set(ctx, gen.QueueControlPauseOn, -1) }
 
 // Resume ends a pause and notifies one waiting consumer. One script. Keys: c, w, i. Cost: O(1).
 func (q *Queue) Resume(ctx context.Context) error { return q.set(ctx, gen.QueueControlPauseOff, -1) }
 
-// SetLimit bounds the jobs that are ready, scheduled or leased, for every producer: a push that would exceed the
-// limit fails with ErrFull. Zero removes the limit; below zero is lua.ErrOutOfRange. Existing jobs stay. One script.
-// Keys: c, w, i. Cost: O(1).
+// SetLimit sets the limit for the number of jobs that are ready, scheduled or leased. It holds for every producer: a
+// push that would exceed it fails with ErrFull. Zero removes the limit. A negative limit is lua.ErrOutOfRange. Existing
+// jobs stay. One script. Keys: c, w, i. Cost: O(1).
 func (q *Queue) SetLimit(ctx context.Context, jobs int) error {
 	if jobs < 0 {
 		return q.wrap("set the limit of", &lua.RangeError{Field: "jobs", Value: fmt.Sprint(jobs), Min: "0"})

@@ -19,7 +19,7 @@ import (
 var ErrNameHeld = errors.New("luatomic: another job holds the unique name; requeue when that one is done, or cancel " +
 	"one")
 
-// maxPassed bounds the jobs that one Requeue without ids passes over because their names are held.
+// maxPassed bounds the jobs that one Requeue without ids skips because other jobs hold their names.
 const maxPassed = 10_000
 
 // NameHeld is a job that stays dead, and the job that holds its unique name.
@@ -39,21 +39,21 @@ func (e *NameHeldError) Error() string {
 // Is matches ErrNameHeld.
 func (e *NameHeldError) Is(target error) bool { return target == ErrNameHeld }
 
-// Requeue makes dead jobs ready again, with no failures counted, and returns how many. Ids that are not dead are
-// skipped. A job takes its unique name again, from now until it is acked, cancelled or dead; a UniqueTTL does not count
-// again. While another job holds the name, the job stays dead and a NameHeldError names both.
-// The limit of the queue does not hold it up. After a lost reply Requeue repeats itself, with the same answer: each
-// script for at most 50 s. A copy that arrives after a later call changes nothing.
+// Requeue makes dead jobs ready again, with no failures counted, and returns how many. It skips ids that are not dead.
+// A job holds its unique name again, from now until it is acked, cancelled or dead, whatever its UniqueTTL. While
+// another job holds the name, the job stays dead and a NameHeldError names both. Requeue ignores the limit of the
+// queue. After a lost reply Requeue repeats itself, with the same answer: each script for at most 50 s. A copy of a
+// request that arrives after a later call changes nothing.
 //
-// A job whose ExpiresAt has passed counts as moved, and is then deleted when it is taken.
+// A job whose ExpiresAt has passed counts as requeued. The next take that reaches it deletes it.
 //
-// Without ids it reads the ids of up to 200 jobs that died first and requeues them in a second round trip, so that
-// a repeat moves the same jobs and no others. Where all of them stay dead it goes on with the next 200, up to 10 000.
-// Then it returns how many of those that it read do not stay dead, and names the others in a NameHeldError; 0 without
-// an error means that no job is dead.
+// Without ids, Requeue reads the ids of up to 200 jobs that died first and requeues them in a second round trip. So a
+// repeat moves the same jobs and no others. If all of them stay dead, it goes on with the next 200, up to 10 000.
+// Requeue returns how many of the jobs that it read do not stay dead, and names the others in a NameHeldError. A 0
+// without an error means that no job is dead.
 //
-// One script for up to 200 ids, atomic to other clients. A write refused half-way can deliver a job twice, never
-// lose one. Keys: d, r, b, n, c, w, u, ux, i. Cost: O(log n) for each.
+// Requeue runs one script for up to 200 ids, atomic to other clients. A write refused half-way can deliver a job twice,
+// never lose one. Keys: d, r, b, n, c, w, u, ux, i. Cost: O(log n) for each.
 func (q *Queue) Requeue(ctx context.Context, ids ...string) (int, error) {
 	if len(ids) > 0 {
 		var held []NameHeld
@@ -75,7 +75,7 @@ func (q *Queue) Requeue(ctx context.Context, ids ...string) (int, error) {
 	}
 }
 
-// reviveOldest revives the jobs that died first, but for so many that stay dead, and adds those that do.
+// reviveOldest revives the jobs that died first, after the first from of them. It adds the jobs that stay dead to held.
 func (q *Queue) reviveOldest(ctx context.Context, from int, held *[]NameHeld) (n, read int, _ error) {
 	ids, err := nodes.Read(ctx, q.client,
 		redis.NewStringSliceCmd(ctx, "zrange", q.keys.Dead, from, from+maxRows-1)).Result()
@@ -90,7 +90,7 @@ func (q *Queue) reviveOldest(ctx context.Context, from int, held *[]NameHeld) (n
 	return len(ids) - (len(*held) - before), len(ids), nil
 }
 
-// revive makes dead jobs ready, and adds those that stay dead.
+// revive makes dead jobs ready, and adds the jobs that stay dead to held.
 func (q *Queue) revive(ctx context.Context, ids []string, held *[]NameHeld) (int, error) {
 	p := q.requeueParams()
 	total := 0
@@ -112,7 +112,7 @@ func (q *Queue) revive(ctx context.Context, ids []string, held *[]NameHeld) (int
 	return total, nil
 }
 
-// heldError names the jobs that stay dead, if there are some.
+// heldError returns an error that names the jobs that stay dead, or nil if there are none.
 func (q *Queue) heldError(held []NameHeld) error {
 	if len(held) == 0 {
 		return nil
@@ -120,17 +120,17 @@ func (q *Queue) heldError(held []NameHeld) error {
 	return q.wrap("requeue in", &NameHeldError{Jobs: held})
 }
 
-// DeadLimits bound the dead set: by number of jobs, by bytes of their bodies, and by time since death, by the
-// server's clock, rounded up to a millisecond. A zero field sets no bound, but for Options.Dead.Jobs, which has a
-// default.
+// DeadLimits bound the dead set: by the number of jobs, by the bytes of their bodies, and by the time since death. That
+// time is by the server's clock, and Age is rounded up to a millisecond. A zero field sets no bound, except that
+// Options.Dead.Jobs has a default.
 type DeadLimits struct {
 	Jobs  int
 	Bytes int
 	Age   time.Duration
 }
 
-// Trim deletes the oldest dead jobs until the dead set is within the limits, and returns how many. With an error it
-// returns those deleted before.
+// Trim deletes the jobs that died first until the dead set is within the limits, and returns how many it deleted, also
+// with an error.
 //
 // Each script deletes up to 200 jobs, atomic to other clients. A write refused half-way leaves some of them. Keys:
 // d, b, n, c, o, f, u. Cost: O(log n) for each.
@@ -159,9 +159,9 @@ func (q *Queue) trimOnce(ctx context.Context, limits DeadLimits) (int, error) {
 	return int(r.Removed), nil
 }
 
-// trimAfter brings the dead set nearer to Options.Dead after so many deaths: each script deletes up to 200 jobs, and
-// there is one more than the deaths need. What was above the bounds before goes with later deaths, so that none of them
-// holds up the acks.
+// trimAfter trims the dead set towards Options.Dead after that many deaths. Each script deletes up to 200 jobs, and
+// there is one script more than the deaths need. Later deaths trim what was above the bounds before, so no trim holds
+// up the acks for long.
 func (q *Queue) trimAfter(ctx context.Context, deaths int) error {
 	for range 1 + deaths/maxRows {
 		if n, err := q.trimOnce(ctx, q.opts.Dead); err != nil || n < maxRows {
@@ -171,7 +171,7 @@ func (q *Queue) trimAfter(ctx context.Context, deaths int) error {
 	return nil
 }
 
-// orUnbounded is a limit in the form of the script, which takes -1 for none.
+// orUnbounded returns a limit in the form of the script, for which -1 means none.
 func orUnbounded(n int64) int64 {
 	if n <= 0 {
 		return -1

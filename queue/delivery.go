@@ -15,15 +15,15 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Delivery is a job leased to a worker. It belongs to the worker until Deadline; after that Ack, Nack, Return, Bury
-// and Extend report ErrLeaseLost as soon as the job has been reclaimed. Its methods are safe for concurrent use.
+// Delivery is a job leased to a worker. It belongs to the worker until Deadline. When the job has been reclaimed after
+// that, Ack, Nack, Return, Bury and Extend return ErrLeaseLost. Its methods are safe for concurrent use.
 type Delivery struct {
 	ID   string
 	Body []byte
 	// EnqueuedAt is when the job last became ready, by the server's clock.
 	EnqueuedAt time.Time
-	// Attempt is one more than the failures of the job: 1 for the first delivery, and again for the next one where the
-	// job was snoozed or returned without a failure.
+	// Attempt is one more than the failures of the job: 1 for the first delivery. It is the same for the next delivery
+	// if the job was snoozed or returned without a failure.
 	Attempt int
 	// Details has the fields of the job that do not travel in its body.
 	Details
@@ -31,15 +31,16 @@ type Delivery struct {
 	queue *Queue
 	// fence is the score of the lease in Redis: its end in us.
 	fence atomic.Int64
-	// unanswered is the last extend while it has no reply: the fence is then the old one or the one that it sets.
+	// unanswered is the last extend while it has no reply. The fence is then the old one or the one that the extend
+	// sets.
 	unanswered atomic.Pointer[extension]
-	// settled says how the lease was ended; the zero value says that no call has ended it.
+	// settled says how the lease was ended. The zero value says that no call has ended it.
 	settled atomic.Int32
-	// given is how the call that has given the job back asked for that.
+	// given is what the call that gave the job back asked for.
 	given atomic.Pointer[gen.QueueNackJob]
 	// ending is the last call that ends the lease while it has no reply.
 	ending atomic.Pointer[ending]
-	// cancelled says that an extend has learnt of a Cancel.
+	// cancelled says that the reply to an extend reported a Cancel.
 	cancelled atomic.Bool
 	// finished says that the handler has returned.
 	finished atomic.Bool
@@ -48,8 +49,8 @@ type Delivery struct {
 	lease    lease.Lease
 	taken    time.Time     // by the server's clock
 	wait     time.Duration // from EnqueuedAt to the take
-	// When the job expires, on the clock of the process: between the two, since a take reads the server's clock between
-	// its request and its reply. Zero for never.
+	// The job expires between these two times, by the clock of the process: a take reads the server's clock between its
+	// request and its reply. Zero means never.
 	mayExpire, expires time.Time
 }
 
@@ -63,16 +64,16 @@ const (
 	settledCancelled
 )
 
-// cancel ends the context of the handler. The lease runs out, unless the handler returns before.
+// cancel ends the context of the handler. The lease ends by time, unless the handler returns before.
 func (d *Delivery) cancel() {
 	d.cancelled.Store(true)
 	d.lease.End(ErrCancelled)
 }
 
-// diedIn reports that the delivery has ended in the dead set of q, also by a Bury of its handler.
+// diedIn reports that the delivery has ended in the dead set of q, which includes a Bury by its handler.
 func (d *Delivery) diedIn(q *Queue) bool { return d.queue == q && d.settled.Load() == settledDead }
 
-// Deadline is when the lease ends, by the server's clock. Each Extend moves it; Consume extends leases by itself.
+// Deadline is when the lease ends, by the server's clock. Each Extend moves it. Consume extends leases by itself.
 func (d *Delivery) Deadline() time.Time { return time.UnixMicro(d.fence.Load()) }
 
 // Ack finishes this delivery; see Queue.Ack.
@@ -93,7 +94,7 @@ func (d *Delivery) Bury(ctx context.Context, reason string) error {
 	return d.queue.Bury(ctx, reason, d)
 }
 
-// Extend sets the end of this delivery's lease to that long from now; see Queue.Extend.
+// Extend makes this delivery's lease end after the time lease, counted from now; see Queue.Extend.
 func (d *Delivery) Extend(ctx context.Context, lease time.Duration) error {
 	return d.queue.Extend(ctx, lease, d)
 }
@@ -116,7 +117,7 @@ func (e *LeaseLostError) Error() string {
 // Is matches ErrLeaseLost.
 func (e *LeaseLostError) Is(target error) bool { return target == ErrLeaseLost }
 
-// lostError is the error for the deliveries whose verdict is 0, nil if there is none.
+// lostError returns the error for the deliveries whose verdict is 0, and nil if there are none.
 func lostError(ds []*Delivery, verdicts []int64) error {
 	var e LeaseLostError
 	for i, v := range verdicts {
@@ -130,24 +131,24 @@ func lostError(ds []*Delivery, verdicts []int64) error {
 	return &e
 }
 
-// Ack finishes the deliveries: their jobs are removed and their unique names released. A delivery whose lease is
-// lost is unchanged and named in a LeaseLostError. A job that the queue does not know counts as finished: an
-// earlier Ack removed it, perhaps the first attempt of this call, whose reply was lost.
+// Ack finishes the deliveries: their jobs are removed and their unique names released. If the lease of a delivery is
+// lost, its job is unchanged and a LeaseLostError names the delivery. A job that the queue does not know counts as
+// finished: an earlier Ack removed it, or the first attempt of this call, whose reply was lost.
 //
-// When no attempt of an Ack, Nack, Return or Bury had a reply, the error is lua.ErrOutcomeUnknown, and that call
-// decides all the same: the next one on the delivery repeats it first, in a round trip before its own, and learns
-// what it did. A call of the same kind has that verdict then; to one of another kind a lease that it has ended is
-// lost.
+// When no attempt of an Ack, Nack, Return or Bury had a reply, the error is lua.ErrOutcomeUnknown. That call still
+// decides. The next call on the delivery first repeats it, in a round trip before its own, and so learns what it did. A
+// next call of the same kind returns that verdict. For a next call of another kind, a lease that the first call has
+// ended is lost.
 //
-// One script for up to MaxBatch deliveries, atomic to other clients. A write refused half-way can leave a job to be
-// delivered again, never lose one. Keys: l, b, n, u, ux, o, f. Cost: O(log n) for each.
+// Ack runs one script for up to MaxBatch deliveries, atomic to other clients. After a write refused half-way a job can
+// be delivered again, but is never lost. Keys: l, b, n, u, ux, o, f. Cost: O(log n) for each.
 func (q *Queue) Ack(ctx context.Context, ds ...*Delivery) error {
 	return q.inChunks(ds, MaxBatch, func(ds []*Delivery) error {
 		return q.endLeases(ctx, ds, nil, q.newAck)
 	})
 }
 
-// newAck is an ack of the deliveries.
+// newAck returns an ack of the deliveries.
 func (q *Queue) newAck(ds []*Delivery, fences []int64) func(context.Context) ([]int64, error) {
 	p := q.ackParams()
 	p.Jobs = make([]gen.QueueAckJob, len(ds))
@@ -166,14 +167,14 @@ func (q *Queue) newAck(ds []*Delivery, fences []int64) func(context.Context) ([]
 	}
 }
 
-// Nack returns the deliveries to the queue after a failure. Without a delay the jobs are ready immediately, behind
-// the others; with one they are scheduled, by the server's clock, no later than for their ExpiresAt. Each job counts
-// one failure and keeps the first KiB of the reason. A lost lease is named in a LeaseLostError. A job that was
-// cancelled meanwhile is deleted instead, without an error. After a lost reply the call repeats itself, with the same
-// verdicts, for a minute; see Ack for a call without any reply. A negative delay is lua.ErrOutOfRange.
+// Nack returns the deliveries to the queue after a failure. Without a delay the jobs are ready immediately, behind the
+// others. With a delay they are scheduled, by the server's clock, no later than their ExpiresAt. Each job counts one
+// failure and keeps the first KiB of the reason. A LeaseLostError names the deliveries whose lease is lost. A job that
+// was cancelled meanwhile is deleted instead, without an error. After a lost reply Nack repeats itself, with the same
+// verdicts, for a minute. See Ack for a call without any reply. A negative delay is lua.ErrOutOfRange.
 //
-// One script for up to 200 deliveries, atomic to other clients. A write refused half-way can deliver a job twice,
-// never lose one. Keys: l, r, s, b, n, d, u, ux, c, w, o, f, i. Cost: O(log n) for each.
+// Nack runs one script for up to 200 deliveries, atomic to other clients. A write refused half-way can deliver a job
+// twice, never lose one. Keys: l, r, s, b, n, d, u, ux, c, w, o, f, i. Cost: O(log n) for each.
 func (q *Queue) Nack(ctx context.Context, delay time.Duration, reason string, ds ...*Delivery) error {
 	if err := checkDelay(delay); err != nil {
 		return q.wrap("nack on", err)
@@ -181,9 +182,9 @@ func (q *Queue) Nack(ctx context.Context, delay time.Duration, reason string, ds
 	return q.giveBack(ctx, same(gen.QueueNackJob{Delay: clock.CeilMilli(delay), Counted: true, Reason: reason}), ds)
 }
 
-// Return is Nack without a failure: the work was interrupted or postponed. Without a delay the jobs are where they
-// were, at the head of the ready list in the order given, each with its EnqueuedAt. More than 200 jobs take several
-// scripts, of which the last is at the head.
+// Return is Nack without a failure, for work that was interrupted or postponed. Without a delay the jobs go back to the
+// head of the ready list, in the order given, each with its EnqueuedAt. More than 200 jobs take several scripts. The
+// jobs of the last script are at the head.
 func (q *Queue) Return(ctx context.Context, delay time.Duration, ds ...*Delivery) error {
 	if err := checkDelay(delay); err != nil {
 		return q.wrap("return to", err)
@@ -191,9 +192,9 @@ func (q *Queue) Return(ctx context.Context, delay time.Duration, ds ...*Delivery
 	return q.giveBack(ctx, same(gen.QueueNackJob{Delay: clock.CeilMilli(delay)}), ds)
 }
 
-// Bury moves the deliveries to the dead set. They keep their bodies and the reason until Requeue, Cancel or Trim.
-// Each counts one failure and releases its unique name. A lost lease is named in a LeaseLostError. Keys and cost:
-// as Nack.
+// Bury moves the deliveries to the dead set. The jobs keep their bodies and the reason until Requeue, Cancel or Trim.
+// Each counts one failure and releases its unique name. A LeaseLostError names the deliveries whose lease is lost. Keys
+// and cost: as Nack.
 func (q *Queue) Bury(ctx context.Context, reason string, ds ...*Delivery) error {
 	return q.giveBack(ctx, same(gen.QueueNackJob{Delay: -1, Counted: true, Reason: reason}), ds)
 }
@@ -205,7 +206,7 @@ func checkDelay(delay time.Duration) error {
 	return nil
 }
 
-// same treats all deliveries of a call alike.
+// same returns a function that treats all deliveries of a call alike.
 func same(how gen.QueueNackJob) func(*Delivery) gen.QueueNackJob {
 	return func(*Delivery) gen.QueueNackJob { return how }
 }
@@ -225,7 +226,8 @@ func (q *Queue) giveBack(ctx context.Context, how func(*Delivery) gen.QueueNackJ
 	})
 }
 
-// newNack gives the deliveries back, each time that it is called under the same receipt: the verdicts are the same.
+// newNack returns a call that gives the deliveries back. Each repeat of the call has the same receipt, so it returns
+// the same verdicts.
 func (q *Queue) newNack(how func(*Delivery) gen.QueueNackJob, ds []*Delivery,
 	fences []int64) func(context.Context) ([]int64, error) {
 	p := q.nackParams()
@@ -246,8 +248,8 @@ func (q *Queue) newNack(how func(*Delivery) gen.QueueNackJob, ds []*Delivery,
 	}
 }
 
-// inChunks calls f for each run of at most n deliveries and joins the errors; lost leases of all runs become one
-// error.
+// inChunks calls f for each chunk of at most n deliveries and joins the errors. The lost leases of all chunks become
+// one error.
 func (q *Queue) inChunks(ds []*Delivery, n int, f func([]*Delivery) error) error {
 	for _, d := range ds {
 		if d.queue != q && d.queue.keys != q.keys {
@@ -262,7 +264,7 @@ func (q *Queue) inChunks(ds []*Delivery, n int, f func([]*Delivery) error) error
 	return joinLost(errs...)
 }
 
-// joinLost joins errors, each of which may be such a join; their lost leases become one error.
+// joinLost joins errors, each of which may be such a join. Their lost leases become one error.
 func joinLost(errs ...error) error {
 	var lost LeaseLostError
 	var others []error
@@ -279,7 +281,7 @@ func joinLost(errs ...error) error {
 	return errors.Join(others...)
 }
 
-// apart are the errors, with those of a join in its place.
+// apart returns the errors, with each join replaced by its errors.
 func apart(errs []error) (out []error) {
 	for _, err := range errs {
 		if join, is := err.(interface{ Unwrap() []error }); is {

@@ -12,10 +12,10 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// ErrTimeout is the cause that ends the context of a handler which has run for Job.Timeout.
+// ErrTimeout is the cause that ends the context of a handler that has run for Job.Timeout.
 var ErrTimeout = errors.New("luatomic: the handler ran longer than the job's Timeout")
 
-// Details are what a delivered job has beside its body: the fields of the same names of Job.
+// Details are what a delivered job has beside its body. The fields are those of the same names in Job.
 type Details struct {
 	Kind        string
 	Headers     map[string]string
@@ -36,7 +36,7 @@ func (j *Job) plain() bool {
 	return j.Kind == "" && len(j.Headers) == 0 && j.MaxFailures == 0 && j.Timeout == 0 && j.ExpiresAt.IsZero()
 }
 
-// checkDetails returns why a queue with that lease cannot keep what the job has beside its body.
+// checkDetails returns an error if a queue with that lease cannot keep what the job has beside its body.
 func (j *Job) checkDetails(lease time.Duration) error {
 	if j.Kind != "" {
 		if err := lua.CheckName("kind", j.Kind); err != nil {
@@ -76,7 +76,7 @@ func checkHeaders(headers map[string]string) error {
 	return nil
 }
 
-// encodeDetails is the text that Redis keeps for the job; docs/layout.md has its format.
+// encodeDetails returns the text that Redis keeps for the job. docs/layout.md has its format.
 func (j *Job) encodeDetails() string {
 	var expires int64
 	if !j.ExpiresAt.IsZero() {
@@ -93,7 +93,7 @@ func (j *Job) encodeDetails() string {
 	return string(b)
 }
 
-// sortedPairs are names and values in turn, by name.
+// sortedPairs returns names and values in turn, sorted by name.
 func sortedPairs(headers map[string]string) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
@@ -102,7 +102,7 @@ func sortedPairs(headers map[string]string) []string {
 	return out
 }
 
-// decodeDetails reads the text that encodeDetails made. Of a text that something else wrote it returns what can be
+// decodeDetails reads the text that encodeDetails made. From a text that something else wrote, it returns what can be
 // read.
 func decodeDetails(text string) (d Details) {
 	var numbers [3]int64

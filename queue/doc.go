@@ -1,4 +1,4 @@
-// Package queue is a queue of ready and scheduled jobs on Redis. Each step is one script, so no crash loses a job
+// Package queue has queues of ready and scheduled jobs on Redis. Each step is one script, so no crash loses a job
 // between two steps.
 //
 // # The life of a job
@@ -32,27 +32,27 @@
 //
 // # Clocks
 //
-// Every time is the server's: when a job is due, was enqueued, died (milliseconds), and when a lease ends
+// Every time is by the server's clock: when a job is due, was enqueued or died (milliseconds), and when a lease ends
 // (microseconds). The clock of the process measures only durations: its own sleeps, and how much of a lease is left.
 //
 // # Delays
 //
-// A scheduled job is in {q}:s, scored by its due time, until the server's clock has reached that time. Then one
-// script moves it to {q}:r: that of Promote, which a Poller calls, or that of Take, whichever comes first. So a queue
-// that is consumed needs no Poller. A Poller serves queues whose consumers are busy for a long time or do not always
-// run.
+// A scheduled job is in {q}:s, scored by its due time, until the server's clock has reached that time. Then a script
+// moves it to {q}:r. That is the script of Promote, which a Poller calls, or the script of Take, whichever comes first.
+// So a queue that is consumed needs no Poller. A Poller is for queues whose consumers are busy for a long time or do
+// not always run.
 //
 // # Promise
 //
-// A batch is pushed whole or not at all. A job is delivered at least once, never to two workers under one lease,
-// and never before its time. A delivery is fenced: a worker whose lease has ended cannot ack, extend or return the
+// A batch is pushed as a whole or not at all. A job is delivered at least once, never to two workers under one lease,
+// and never before its due time. A delivery is fenced: a worker whose lease has ended cannot ack, extend or return the
 // job of the next worker. Payloads are opaque bytes. docs/guarantees.md names the test of each promise.
 //
 // # Errors
 //
-// Arguments are checked before anything is sent: lua.ErrBadName, lua.ErrOutOfRange, lua.ErrTooLarge. A call that
-// failed on the way reports what is known: lua.ErrNotExecuted (nothing changed), lua.ErrOutcomeUnknown (no reply
-// came: the script took effect once or not at all) or lua.ErrExecutedInPart (the contract of the script says what
-// is left). lua.ErrWrongType names a key that holds another type; nothing has changed then. The methods name only
-// the errors that they add to these.
+// Arguments are checked before anything is sent: lua.ErrBadName, lua.ErrOutOfRange, lua.ErrTooLarge. A call that failed
+// on the way says what is known: lua.ErrNotExecuted (nothing changed), lua.ErrOutcomeUnknown (no reply came: the script
+// took effect once or not at all) or lua.ErrExecutedInPart (the contract of the script says what is left).
+// lua.ErrWrongType names a key that holds another type; then nothing has changed. The docs of the methods name only the
+// errors that they add to these.
 package queue

@@ -9,8 +9,8 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// ending is one call that ends the leases of some deliveries. It stays theirs until it has a reply: the next call on
-// them repeats it first, and so learns what it did.
+// ending is one call that ends the leases of some deliveries. The deliveries keep it until it has a reply: the next
+// call on them repeats it first, and so learns what it did.
 type ending struct {
 	deliveries []*Delivery
 	fences     []int64
@@ -19,12 +19,12 @@ type ending struct {
 	attempts   attempts
 }
 
-// newCall makes a call that ends the leases under those fences. What it returns sends the same each time; its verdicts
-// are 0 for a lost lease, 1 for one that it has ended, and 2 for that of a cancelled job.
+// newCall makes a call that ends the leases with those fences. The function send sends the same request each time. Its
+// verdicts are 0 for a lost lease, 1 for a lease that it has ended, and 2 for the lease of a cancelled job.
 type newCall func(ds []*Delivery, fences []int64) (send func(context.Context) ([]int64, error))
 
-// newEnding makes a call that ends the leases, which stays the deliveries' unanswered one until there is a reply. It is
-// nil where one of them has such a call since the last look.
+// newEnding makes a call that ends the leases. It is the unanswered call of the deliveries until it has a reply.
+// newEnding returns nil if one of them has got such a call since the last look.
 func newEnding(ds []*Delivery, how func(*Delivery) gen.QueueNackJob, call newCall) *ending {
 	e := &ending{deliveries: slices.Clone(ds), fences: make([]int64, len(ds)), how: how} // ds is the caller's
 	for i, d := range ds {
@@ -42,10 +42,10 @@ func newEnding(ds []*Delivery, how func(*Delivery) gen.QueueNackJob, call newCal
 	return e
 }
 
-// ends reports that a call which ends the lease has no reply.
+// ends reports whether the delivery has a call that ends the lease and has no reply yet.
 func (d *Delivery) ends() bool { return d.ending.Load() != nil }
 
-// run makes an attempt, and notes what became of the deliveries. The ending stays unanswered after an attempt that may
+// run makes an attempt and records what became of the deliveries. The ending stays unanswered after an attempt that may
 // have run.
 func (e *ending) run(ctx context.Context) ([]int64, error) {
 	e.attempts.begin()
@@ -72,7 +72,7 @@ func (e *ending) run(ctx context.Context) ([]int64, error) {
 	return verdicts, nil
 }
 
-// settle notes that the call has ended the lease.
+// settle records that the call has ended the lease.
 func (e *ending) settle(d *Delivery) {
 	if e.how != nil {
 		how := e.how(d)
@@ -84,7 +84,7 @@ func (e *ending) settle(d *Delivery) {
 	}
 }
 
-// settledBy says what a delivery is after such a call.
+// settledBy returns the state of a delivery after such a call.
 func settledBy(how func(*Delivery) gen.QueueNackJob, d *Delivery) int32 {
 	switch {
 	case how == nil:
@@ -101,15 +101,16 @@ func (e *ending) answered() {
 	}
 }
 
-// maxEndings bounds how often a call that ends leases is repeated because an extend has moved their fences, or another
+// maxEndings bounds how often a call that ends leases is made again because an extend has moved their fences or another
 // call ends one of them.
 const maxEndings = 10
 
-// errMoving reports an extend at each attempt to end a lease.
+// errMoving reports that other calls interfered with each attempt to end a lease.
 var errMoving = fmt.Errorf("other calls extended or ended leases during each of %d attempts; make fewer", maxEndings)
 
-// endLeases ends the leases. An extend that runs at the same moment, or whose reply was lost, moves a fence: another
-// call with the new one follows. So it does after a call that ends one of them at the same moment.
+// endLeases ends the leases. An extend that runs at the same moment, or whose reply was lost, moves a fence: then
+// endLeases makes another call, with the new fence. It also makes another call after one that ends a lease at the same
+// moment.
 func (q *Queue) endLeases(ctx context.Context, ds []*Delivery, how func(*Delivery) gen.QueueNackJob,
 	call newCall) error {
 	var errs []error
@@ -130,7 +131,7 @@ func (q *Queue) endLeases(ctx context.Context, ds []*Delivery, how func(*Deliver
 	return joinLost(append(errs, q.wrap("end leases of", errMoving))...)
 }
 
-// endOnce makes one call to end the leases, and returns those whose fence has moved.
+// endOnce makes one call to end the leases, and returns the deliveries whose fence has moved.
 func endOnce(ctx context.Context, ds []*Delivery, how func(*Delivery) gen.QueueNackJob,
 	call newCall) (moved []*Delivery, _ error) {
 	if len(ds) == 0 {
@@ -157,8 +158,8 @@ func endOnce(ctx context.Context, ds []*Delivery, how func(*Delivery) gen.QueueN
 	return moved, lostError(ds, verdicts)
 }
 
-// repeatEndings repeats the calls that have no reply, and returns the deliveries that are still to be ended: a repeat
-// may have ended the others in the same way, or found them cancelled.
+// repeatEndings repeats the calls that have no reply, and returns the deliveries whose leases are still to be ended. A
+// repeat may have ended the other leases in the same way, or found the jobs cancelled.
 func repeatEndings(ctx context.Context, ds []*Delivery, how func(*Delivery) gen.QueueNackJob) ([]*Delivery, error) {
 	if !slices.ContainsFunc(ds, (*Delivery).ends) {
 		return ds, nil

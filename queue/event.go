@@ -17,8 +17,8 @@ const (
 	OutcomeRetried Outcome = "retried"
 	// OutcomeDead: the job is in the dead set.
 	OutcomeDead Outcome = "dead"
-	// OutcomeLost: the lease was lost, and another worker gets the job, or has it; or the call that settles the job had
-	// no reply, and it is not known what became of it.
+	// OutcomeLost: the lease was lost, and another worker has the job or gets it. Or the call that settles the job had
+	// no reply, and it is not known what became of the job.
 	OutcomeLost Outcome = "lost"
 	// OutcomeCancelled: the job was cancelled while the consumer had it, and is deleted.
 	OutcomeCancelled Outcome = "cancelled"
@@ -27,33 +27,34 @@ const (
 )
 
 // Event is the end of one delivery in a consumer, for metrics, logs and traces. A job that the consumer returns before
-// its handler has begun causes none. Nor does one whose worker died, unless that was its last failure: then the one
-// that reclaims it, a consumer or a Reclaim by hand, reports OutcomeDead with an error that matches ErrLeaseLost. A
-// worker that stalled, and did not die, may report OutcomeLost of the same delivery.
+// its handler has begun causes no event. Nor does a job whose worker died, unless that was its last failure. Then the
+// consumer or the call of Reclaim that reclaims it reports OutcomeDead, with an error that matches ErrLeaseLost. A
+// worker that stalled and did not die may report OutcomeLost for the same delivery.
 type Event struct {
-	// Tag is Options.Tag: two queues of one name differ by it.
+	// Tag is Options.Tag: two queues with the same name can differ by it.
 	Queue, Tag, ID, Kind string
-	// Attempt is that of the Delivery.
+	// Attempt is Delivery.Attempt.
 	Attempt int
 	Headers map[string]string
-	// Wait is the time from EnqueuedAt to the take, by the server's clock; Run that of the handler, by the clock of the
-	// process. Both are 0 for a job that is dead because its worker died.
+	// Wait is the time from EnqueuedAt to the take, by the server's clock. Run is how long the handler ran, by the
+	// clock of the process. Both are 0 for a job that is dead because its worker died.
 	Wait, Run time.Duration
 	Outcome   Outcome
-	// Retry is the delay before the next delivery, for OutcomeRetried. A job that expires earlier is over then.
+	// Retry is the delay before the next delivery, for OutcomeRetried. A job that expires during the delay is not
+	// delivered again.
 	Retry time.Duration
-	// Err is the handler's error. It is nil for a job that was acked without one, and for one that no handler had. One
-	// that matches ErrSnoozed is no failure.
+	// Err is the handler's error. It is nil for a job that was acked without an error, and for a job that no handler
+	// had. An error that matches ErrSnoozed is no failure.
 	Err error
 }
 
-// JobError is what OnError gets when a handler has failed and the job is settled: the error with its job and what
-// follows.
+// JobError is what OnError gets when a handler has failed and the job is settled: the error, the job, and what became
+// of it.
 type JobError struct {
 	Queue, ID, Kind string
 	Attempt         int
-	// Outcome is what became of the job, and Retry the delay before the next delivery of one that is retried. Of a job
-	// that could not be settled, since the server did not answer, it is OutcomeLost.
+	// Outcome is what became of the job. It is OutcomeLost if the job could not be settled because the server did not
+	// answer. Retry is the delay before the next delivery of a job that is retried.
 	Outcome Outcome
 	Retry   time.Duration
 	// Err is the handler's error.
@@ -117,7 +118,7 @@ func (o *outcome) jobError() error {
 // maxMillis is the longest delay that a Duration holds, in ms: the delay itself is rounded up.
 const maxMillis = math.MaxInt64 / int64(time.Millisecond)
 
-// became says what became of the delivery, and for one that was returned the delay.
+// became returns what became of the delivery, and the delay if its job was returned.
 func (o *outcome) became() (Outcome, time.Duration) {
 	d := o.delivery
 	settled := d.settled.Load()

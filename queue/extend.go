@@ -18,15 +18,15 @@ import (
 // maxExtend is the number of jobs in one extend.
 const maxExtend = 500
 
-// Extend sets the end of the leases to that long from now, by the server's clock; each Delivery's Deadline moves. A
-// lost lease is named in a LeaseLostError. A job that was cancelled gets the time too, to stop in; the error matches
-// ErrCancelled and names it.
+// Extend makes the leases end after the time lease, counted from now by the server's clock. It moves the Deadline of
+// each Delivery. A LeaseLostError names the deliveries whose lease is lost. The lease of a cancelled job is extended
+// too, so that its worker has time to stop. The error then matches ErrCancelled and names the job.
 //
-// Consume renews the lease of a job that it has before that end, and makes it Options.Lease again.
+// If Consume has the job, it renews the lease before that end, for Options.Lease again.
 //
-// After a lost reply Extend repeats itself and learns the end that the first attempt set. When no attempt had a
-// reply, the error is lua.ErrOutcomeUnknown: the leases end at the old time or at the new one. The next call on
-// these deliveries, such as Ack, learns which, in a round trip before its own.
+// After a lost reply Extend repeats itself and learns the end that the first attempt set. When no attempt had a reply,
+// the error is lua.ErrOutcomeUnknown: the leases end at the old time or at the new one. The next call on these
+// deliveries, such as Ack, finds out which, in a round trip before its own.
 //
 // One script for up to 500 deliveries: all leases that are held move, or none. Keys: l, n, i; the receipt lasts
 // as long as the lease. Cost: O(log n) for each.
@@ -51,7 +51,7 @@ func (q *Queue) Extend(ctx context.Context, lease time.Duration, ds ...*Delivery
 	return err
 }
 
-// cancelledError names the deliveries whose job was cancelled, as far as an extend has learnt it.
+// cancelledError returns an error that names the deliveries whose job was cancelled, if an extend has reported it.
 func cancelledError(ds []*Delivery) error {
 	var errs []error
 	for _, d := range ds {
@@ -62,8 +62,8 @@ func cancelledError(ds []*Delivery) error {
 	return errors.Join(errs...)
 }
 
-// extension is one extend of some deliveries. To repeat it is to send the same parameters: their receipt makes the
-// script set the same fence.
+// extension is one extend of some deliveries. A repeat sends the same parameters: their receipt makes the script set
+// the same fence.
 type extension struct {
 	queue      *Queue
 	params     gen.QueueExtendParams
@@ -72,27 +72,26 @@ type extension struct {
 	attempts   attempts
 }
 
-// attempts counts those of a call. Of several, the refusal of one says nothing of the others: one may have run, or run
-// later.
+// attempts counts the attempts of a call. The refusal of one attempt says nothing about the others: another one may
+// have run, or may run later.
 type attempts struct{ begun, refused atomic.Int32 }
 
 // begin counts an attempt before it is sent.
 func (a *attempts) begin() { a.begun.Add(1) }
 
-// none takes in the failure of an attempt, and reports that the call has not run: each attempt was refused.
+// none records the failure of an attempt, and reports whether the call has not run because each attempt was refused.
 func (a *attempts) none(err error) bool {
 	return !errors.Is(err, lua.ErrOutcomeUnknown) && a.refused.Add(1) == a.begun.Load()
 }
 
-// beginning guards the step from no unanswered call on a delivery to one, of those that extend its lease and of those
-// that end it. A second one would name a fence that the first is about to move or to remove, and take that for a lost
-// lease.
+// beginning guards the step in which a delivery gets an unanswered call, be it one that extends its lease or one that
+// ends it. A second call would name a fence that the first is about to move or to remove, and report a lost lease.
 var beginning sync.Mutex
 
 // errExtending says that a delivery has an unanswered extension already.
 var errExtending = errors.New("luatomic: another extend of the delivery has no reply yet")
 
-// newExtension makes an extension of the deliveries, which stays their unanswered one until there is a reply.
+// newExtension makes an extension of the deliveries. It is their unanswered extension until it has a reply.
 func (q *Queue) newExtension(lease time.Duration, ds []*Delivery) (*extension, error) {
 	token, err := uuid.NewV7()
 	if err != nil {
@@ -123,7 +122,7 @@ func (e *extension) run(ctx context.Context) error {
 	return e.replied(r, err)
 }
 
-// replied takes in the reply. The extension stays unanswered after an attempt that may have run.
+// replied handles the reply. The extension stays unanswered after an attempt that may have run.
 func (e *extension) replied(r gen.QueueExtendResult, err error) error {
 	if err != nil {
 		if e.attempts.none(err) {

@@ -18,11 +18,12 @@ import (
 const (
 	longIdle  = 10 * time.Second
 	shortIdle = time.Second
-	// lastRetry is the longest wait after a call that failed: a consumer goes on soon after a failover.
+	// lastRetry is the longest wait after a call that failed. It is short, so that a consumer goes on soon after a
+	// failover.
 	lastRetry = 250 * time.Millisecond
 )
 
-// idleOrDefault is the setting, or its default. The server's clock has no shorter wait than a millisecond.
+// idleOrDefault returns the setting or its default. It is at least a millisecond, the unit of the server's clock.
 func idleOrDefault(idle time.Duration) time.Duration {
 	if idle <= 0 {
 		return longIdle
@@ -30,8 +31,8 @@ func idleOrDefault(idle time.Duration) time.Duration {
 	return max(idle, time.Millisecond)
 }
 
-// longestSleep is the idle time, or less without a waiter: no notification can arrive, because the subscription is not
-// confirmed.
+// longestSleep is the idle time. Without a waiter it is less, because the subscription is not confirmed and no
+// notification can arrive.
 func longestSleep(idle time.Duration, waiter string) time.Duration {
 	if waiter == "" {
 		return min(idle, shortIdle)
@@ -39,8 +40,8 @@ func longestSleep(idle time.Duration, waiter string) time.Duration {
 	return idle
 }
 
-// newSignal makes the name of a waiter and the subscription to its channels, one of each queue. It sends nothing before
-// its Start.
+// newSignal makes the name of a waiter and the subscription to its channels, one for each queue. The subscription sends
+// nothing before Start.
 func newSignal(queues ...*Queue) (name string, s *notify.Signal, err error) {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -54,7 +55,7 @@ func newSignal(queues ...*Queue) (name string, s *notify.Signal, err error) {
 	return name, notify.NewSignal(queues[0].client, channels...), nil
 }
 
-// nameIf is the name while a notification reaches the waiter, else empty.
+// nameIf returns the name if a notification reaches the waiter, else an empty text.
 func nameIf(ctx context.Context, s *notify.Signal, name string) string {
 	if s.Confirmed(ctx) {
 		return name
@@ -102,16 +103,16 @@ func (c *consumer) fetch(ctx, work context.Context) error {
 	}
 }
 
-// lateAfter is how long a job is ready at most until a waiter that is notified takes it, but for a busy machine.
+// lateAfter is the longest time for which a job is ready until a notified waiter takes it, except on a busy machine.
 const lateAfter = 100 * time.Millisecond
 
-// late reports a job that was ready for longer.
+// late reports whether a job of the take was ready for longer than lateAfter.
 func (t Taken) late() bool {
 	return len(t.Deliveries) > 0 && t.Now.Sub(t.Deliveries[0].EnqueuedAt) > lateAfter
 }
 
-// nextTake decides after a take how long to sleep, or that the queues are drained. It reclaims first what dead
-// workers hold.
+// nextTake decides after a take how long to sleep, or that the queues are drained. First it reclaims what dead workers
+// hold.
 func (c *consumer) nextTake(ctx context.Context, ts []Taken, err error) (wait time.Duration, drained bool, _ error) {
 	if err != nil {
 		return 0, false, err
@@ -150,7 +151,7 @@ func (c *consumer) nextTake(ctx context.Context, ts []Taken, err error) (wait ti
 	return max(wait, shortWait), drained, nil
 }
 
-// reclaim returns how many jobs it returned, buried or deleted.
+// reclaim reclaims jobs, and returns how many of them were returned, buried or deleted.
 func (c *consumer) reclaim(ctx context.Context, q *Queue) (int, error) {
 	r, err := q.Reclaim(ctx)
 	c.dead.Add(int64(r.Buried))
@@ -164,16 +165,16 @@ func (c *consumer) reclaim(ctx context.Context, q *Queue) (int, error) {
 }
 
 const (
-	// shortWait follows a take that found nothing although a job was due: two clocks differ a little.
+	// shortWait is the wait after a take that found nothing although a job was due: two clocks differ a little.
 	shortWait = 100 * time.Microsecond
 	// drainIdle is how often a draining consumer checks whether other workers have finished their jobs: no
 	// notification reports that.
 	drainIdle = 50 * time.Millisecond
 )
 
-// stopWaiting removes a consumer or poller from the waiters, and notifies another one where there is a job, ready or
-// scheduled: the one that stops may have been notified, or be the only one that knows when the next job is due. This is
-// only a hint: its failure is not reported.
+// stopWaiting removes a consumer or poller from the waiters. If a job is ready or scheduled, it notifies another
+// waiter: the one that stops may have been notified, or may be the only one that knows when the next job is due. The
+// notification is only a hint, so its failure is not reported.
 func (q *Queue) stopWaiting(ctx context.Context, waiter string) {
 	if waiter == "" {
 		return

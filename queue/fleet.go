@@ -20,11 +20,13 @@ import (
 // Tag is Options.Tag.
 func (q *Queue) Tag() string { return q.opts.Tag }
 
-// Queues returns the queues of Options.Prefix that a process has pushed to, consumed or polled in the last 90 days, by
-// name, each with these options and its tag. A queue can be empty by now. Producers name their queue after their first
-// push, consumers and pollers when they begin, and each of them once an hour; nothing of it is part of a push. The
-// first push of a Queue waits for that call for at most a second. It ends within five, and one that failed is repeated
-// with a push ten seconds later: only a program that ends before can leave its queue unlisted.
+// Queues returns the queues of Options.Prefix that a process has pushed to, consumed or polled in the last 90 days.
+// They are sorted by name, each with these options and its tag. A queue can be empty by now.
+//
+// Producers list their queue after their first push, consumers and pollers when they begin, and all of them again once
+// an hour. The call that lists a queue is not part of a push. The first push of a Queue waits for it for at most a
+// second. The call ends within five seconds. If it fails, a push ten seconds later repeats it. So only a program that
+// ends before can leave its queue unlisted.
 //
 // One read. Keys: queues:{luatomic}:names. Cost: O(n) for n queues.
 func Queues(ctx context.Context, client lua.Client, opts *Options) ([]*Queue, error) {
@@ -54,7 +56,7 @@ func Queues(ctx context.Context, client lua.Client, opts *Options) ([]*Queue, er
 	return out, nil
 }
 
-// Listed reports that the queue is in the list of Queues. One read. Keys: queues:{luatomic}:names. Cost: O(1).
+// Listed reports whether the queue is in the list of Queues. One read. Keys: queues:{luatomic}:names. Cost: O(1).
 func (q *Queue) Listed(ctx context.Context) (bool, error) {
 	names := keys.NewFleet(q.opts.Prefix).Queues
 	err := nodes.Read(ctx, q.client, redis.NewFloatCmd(ctx, "zscore", names, q.keys.Listed)).Err()
@@ -69,13 +71,13 @@ func (q *Queue) Listed(ctx context.Context) (bool, error) {
 
 // Worker is a process that consumes queues.
 type Worker struct {
-	// ID is made for this run of its consumers.
+	// ID is made for one run of the process' consumers.
 	ID      string    `json:"id,omitempty"`
 	Host    string    `json:"host"`
 	PID     int       `json:"pid"`
 	Version string    `json:"version"` // of the program's main module
 	Started time.Time `json:"started"` // by its own clock
-	// Consumers are all of the process; none where they do not fit into its report of 512 KiB.
+	// Consumers has all consumers of the process. It is empty if they do not fit into the report of 512 KiB.
 	Consumers []WorkerConsumer `json:"consumers"`
 }
 
@@ -84,8 +86,8 @@ type WorkerConsumer struct {
 	Queue       string `json:"queue"`
 	Tag         string `json:"tag,omitempty"`
 	Concurrency int    `json:"concurrency"`
-	// Holds counts the jobs that it has under a lease, prefetched ones included. Holding are the 100 it has had
-	// longest, and fewer where the process has more than fit into its report.
+	// Holds counts the jobs that the consumer has under a lease, prefetched ones included. Holding has the 100 jobs
+	// that it has had for the longest time, or fewer if not all fit into the report of the process.
 	Holds   int       `json:"holds"`
 	Holding []Holding `json:"holding"`
 }
@@ -95,12 +97,12 @@ type Holding struct {
 	ID      string `json:"id"`
 	Kind    string `json:"kind,omitempty"`
 	Attempt int    `json:"attempt"`
-	// Since is when it was taken, by the server's clock.
+	// Since is when the job was taken, by the server's clock.
 	Since time.Time `json:"since"`
 }
 
 // Workers returns the live processes that consume queues of that prefix, with what they had at their last report, at
-// most five seconds ago. One whose last consumer has ended is left out; a process that was killed stays for 15 s.
+// most five seconds ago. A process whose last consumer has ended is left out. A process that was killed stays for 15 s.
 //
 // Three reads. Keys: queues:{luatomic}:workers and :about. Cost: O(n) for n processes.
 func Workers(ctx context.Context, client lua.Client, prefix string) ([]Worker, error) {
@@ -142,9 +144,9 @@ func listError(err error) error {
 	return fmt.Errorf("luatomic: list the workers: %w", err)
 }
 
-// DayCounts are what the consumers of a queue did on one day, UTC by their own clocks. They are counts for people: a
-// process that is killed loses those of its last five seconds, and work by hand, without Consume, is not counted. What
-// could not be reported is counted on the day when it can.
+// DayCounts are what the consumers of a queue did on one day, in UTC by their own clocks. The counts are not exact: a
+// process that is killed loses the counts of its last five seconds, and work without Consume is not counted. What could
+// not be reported on its day is counted on the day when it can be.
 type DayCounts struct {
 	Day string // as 2006-01-02
 	// Processed jobs were acked. Failed counts failed deliveries, of which Dead were the last of their job. Expired
@@ -152,7 +154,7 @@ type DayCounts struct {
 	Processed, Failed, Dead, Expired int
 }
 
-// lastDays are the last n days, the latest first.
+// lastDays returns the last n days, the latest first.
 func lastDays(now time.Time, n int) []DayCounts {
 	out := make([]DayCounts, n)
 	for i := range out {
@@ -161,7 +163,7 @@ func lastDays(now time.Time, n int) []DayCounts {
 	return out
 }
 
-// Counts returns the counts of the last days, the latest first, today included. They are kept for 90 days.
+// Counts returns the counts of the last days, today included, the latest first. They are kept for 90 days.
 //
 // One pipeline. Keys: queues:{luatomic}:n:DAY. Cost: O(days).
 func (q *Queue) Counts(ctx context.Context, days int) ([]DayCounts, error) {

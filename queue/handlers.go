@@ -10,10 +10,10 @@ import (
 // errStopped is the cause that ends handlers which outlast the grace period.
 var errStopped = errors.New("luatomic: consumer stopped")
 
-// errExpired is the outcome of a job that no handler gets, since it has expired.
+// errExpired is the outcome of a job that no handler gets because it has expired.
 var errExpired = errors.New("luatomic: job expired")
 
-// errExited is the error of a handler that did not return.
+// errExited is the error of a handler that ended its goroutine and did not return.
 var errExited = errors.New("luatomic: handler ended its goroutine; return an error instead")
 
 // startHandlers runs handlers for n more jobs, at most Concurrency in all.
@@ -44,7 +44,7 @@ func (c *consumer) startHandler(ctx, work context.Context) {
 	})
 }
 
-// nextJob is a prefetched job, or nil: then the handler ends.
+// nextJob returns a prefetched job or nil. After nil the handler ends.
 func (c *consumer) nextJob() *Delivery {
 	select {
 	case d := <-c.prefetched:
@@ -62,9 +62,8 @@ func (c *consumer) nextJob() *Delivery {
 	}
 }
 
-// process runs the handler on a job, when it is the job's turn. A job that has not started when ctx or its lease ends,
-// or while it may expire, is returned untouched. The wait for the turn counts as time of the handler for the prefetch
-// alone.
+// process runs the handler on a job when it is the job's turn. If ctx or the lease ends before, or the job may have
+// expired, it is returned untouched. For the prefetch, and only there, the wait for the turn counts as handler time.
 func (c *consumer) process(ctx, work context.Context, d *Delivery) {
 	o := outcome{delivery: d, err: errExited}
 	c.busy.Add(1)
@@ -95,7 +94,7 @@ func (c *consumer) process(ctx, work context.Context, d *Delivery) {
 	c.recordHandlerTime(time.Since(begun))
 }
 
-// release passes the outcome on and frees the handler.
+// release passes on the outcome and frees the handler.
 func (c *consumer) release(o outcome) {
 	c.outcomes <- o
 	if c.keepsUp() {
@@ -104,7 +103,7 @@ func (c *consumer) release(o outcome) {
 	c.free()
 }
 
-// free says that there is one job less in flight.
+// free records that one job less is in flight.
 func (c *consumer) free() {
 	c.inFlight.Add(-1)
 	select {
@@ -144,8 +143,9 @@ func (c *consumer) callHandler(ctx context.Context, d *Delivery) (err error) {
 	return err
 }
 
-// readable is the error, or one that says that it cannot be read. It calls each method of the error that the consumer
-// and its callbacks may call: a nil pointer in an error panics in them, and would end the process there.
+// readable returns the error, or another one which says that the error cannot be read. It calls each method of the
+// error that the consumer and its callbacks may call: a nil pointer in an error panics in them, and would end the
+// process there.
 func readable(err error) (out error) {
 	if err == nil {
 		return nil
@@ -160,7 +160,7 @@ func readable(err error) (out error) {
 	return err
 }
 
-// awaitHandlers waits for the handlers: for the grace period and then, cancelled, until they return.
+// awaitHandlers waits for the handlers. After the grace period it cancels them and waits until they return.
 func (c *consumer) awaitHandlers(stop context.CancelCauseFunc) {
 	done := make(chan struct{})
 	go func() {

@@ -42,9 +42,9 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	}, nil
 }
 
-// empty reports that no job is ready, scheduled or leased. In a paused queue the entries of jobs that were cancelled or
-// buried stay, since no take drops them: where only those are ready, it is empty. The first looks are short, as most
-// queues have a job at their head.
+// empty reports whether no job is ready, scheduled or leased. In a paused queue the entries of cancelled and buried
+// jobs stay, because no take drops them. The queue is empty if it has only such entries. The first reads are short,
+// because most queues have a job at their head.
 func (q *Queue) empty(ctx context.Context) (bool, error) {
 	s, err := q.Stats(ctx)
 	if err != nil || s.Scheduled+s.Leased > 0 {
@@ -84,23 +84,24 @@ func (s State) String() string {
 type Peeked struct {
 	ID   string
 	Body []byte
-	// At is when the job was enqueued, is due, loses its lease, or died, by its state. By the server's clock.
+	// At is when the job was enqueued, is due, loses its lease, or died, depending on its state. It is by the server's
+	// clock.
 	At time.Time
-	// Failures counts failed deliveries. Reason is that of the last one.
+	// Failures counts failed deliveries. Reason is the reason of the last failure.
 	Failures int
 	Reason   string
 	Details
 }
 
-// Found is a job as Find read it. Of an Absent job nothing else is set, and a Ready one has no At.
+// Found is a job as Find read it. For an Absent job no other field is set. A Ready job has no At.
 type Found struct {
 	State State
 	Peeked
 }
 
-// Find reads jobs by their ids, whatever state they are in, one for each id, in order. An id that the queue does not
-// know, or that was cancelled, is Absent. One script for up to 200 ids and 1 MiB of bodies, or one larger body, which
-// only reads. Keys: s, l, d, b, n, o. Cost: O(1) for each.
+// Find reads jobs by their ids, in any state. It returns one Found for each id, in order. An id that the queue does not
+// know, or that was cancelled, is Absent. One script, which only reads, for up to 200 ids and 1 MiB of bodies, or one
+// larger body. Keys: s, l, d, b, n, o. Cost: O(1) for each.
 func (q *Queue) Find(ctx context.Context, ids ...string) ([]Found, error) {
 	k := &q.keys
 	p := gen.QueueFindParams{Scheduled: k.Scheduled, Leases: k.Leases, Dead: k.Dead, Bodies: k.Bodies,
@@ -131,13 +132,13 @@ func (q *Queue) Find(ctx context.Context, ids ...string) ([]Found, error) {
 	return out, nil
 }
 
-// maxRows is the number of jobs in one script of this file and of Cancel, Requeue and Trim.
+// maxRows is the largest number of jobs in one script of this file and of Cancel, Requeue and Trim.
 const maxRows = 200
 
-// Peek reads up to 200 jobs of one state, from offset on, in the order in which they come up: by time enqueued,
-// due, lease end or death. It changes nothing. One script for up to 1 MiB of bodies, or one larger body: where more
-// scripts read the jobs, one may be missed or come twice while others move. Keys: r, s, l, d, b, n, o. Cost: O(log n +
-// offset) for each script.
+// Peek reads up to 200 jobs of one state, from offset on, in the order of the time enqueued, due time, lease end or
+// death. It changes nothing. One script reads up to 1 MiB of bodies, or one larger body. If Peek needs several scripts,
+// it may miss a job or return one twice while others move. Keys: r, s, l, d, b, n, o. Cost: O(log n + offset) for each
+// script.
 func (q *Queue) Peek(ctx context.Context, state State, offset, max int) ([]Peeked, error) {
 	if state < Ready || state > Dead {
 		return nil, q.wrap("peek at", fmt.Errorf("no job is %v; give Ready, Scheduled, Leased or Dead", state))

@@ -14,36 +14,37 @@ import (
 
 // Job is one piece of work to push.
 type Job struct {
-	// ID names the job; the queue knows each id once. Empty means a new UUID of version 7. At most 128 bytes.
+	// ID identifies the job. A queue has each id once. Empty means a new UUID of version 7. At most 128 bytes.
 	ID string
 	// Body is the payload. Delivery.Body has the same bytes.
 	Body []byte
-	// At is when the job is due, by the server's clock, rounded up to a millisecond. The zero time, or one that has
-	// passed, means now.
+	// At is when the job is due, by the server's clock, rounded up to a millisecond. The zero time or a time that has
+	// passed means now.
 	At time.Time
 	// Delay, if above zero, makes the job due that long after the push, by the server's clock. At and Delay exclude
 	// each other.
 	Delay time.Duration
-	// Unique, if set, is a name that one job of the queue can hold at a time, from its push until it is acked,
+	// Unique, if set, is a name that only one job of the queue can hold at a time, from its push until it is acked,
 	// cancelled or dead. Meanwhile another job with the same name is a duplicate. At most 128 bytes.
 	Unique string
-	// UniqueTTL, if above zero, ends the hold that long after the push, by the server's clock, if nothing ends it
-	// before. It needs Unique.
+	// UniqueTTL, if above zero, is the longest time for which the job holds the name, from the push on, by the server's
+	// clock. It needs Unique.
 	UniqueTTL time.Duration
-	// Kind says what sort of work it is, so that one consumer can serve several; see Kind. At most 128 bytes.
+	// Kind is the kind of work, so that one consumer can serve several kinds; see Kind. At most 128 bytes.
 	Kind string
-	// Headers travel beside the body to each delivery, such as a trace context. At most 64; names of 1 to 1024 bytes,
-	// values of at most 1024. Names that begin with luatomic- are reserved.
+	// Headers travel with the body to each delivery. A trace context is an example. At most 64 headers; names of 1 to
+	// 1024 bytes, values of at most 1024. Names that begin with luatomic- are reserved.
 	Headers map[string]string
-	// MaxFailures, if not zero, takes the place of Options.MaxFailures for this job; below zero means never dead.
+	// MaxFailures, if not zero, replaces Options.MaxFailures for this job. Below zero means that failures never make it
+	// dead.
 	MaxFailures int
-	// Timeout, if above zero, ends the handler's context after it has run for that long, by the clock of the process,
-	// with the cause ErrTimeout. It is rounded up to a millisecond, and at most Options.Lease.
+	// Timeout, if above zero, is how long the handler may run, by the clock of the process. Then its context ends with
+	// the cause ErrTimeout. Timeout is rounded up to a millisecond. It can be Options.Lease at most.
 	Timeout time.Duration
-	// ExpiresAt, if set, is when the job is of no use any more, by the server's clock, rounded down to a millisecond.
-	// From then on no worker gets it; a take deletes it. It lies after At. It is not compared with Delay, which only
-	// the server adds to its clock: a job that expires before it is due runs at no time. One that is given back with a
-	// longer delay, as for a retry, is due when it expires.
+	// ExpiresAt, if set, is when the job is no longer of use, by the server's clock, rounded down to a millisecond.
+	// From then on no worker gets it, and a take deletes it. ExpiresAt must be after At. It is not compared with Delay,
+	// which only the server adds to its clock: a job that expires before it is due never runs. A job that is returned
+	// with a longer delay, as for a retry, is due when it expires.
 	ExpiresAt time.Time
 }
 
@@ -55,12 +56,11 @@ type Pushed struct {
 	Ready, Scheduled int
 	// Duplicates are the jobs that were left out.
 	Duplicates []Duplicate
-	// Now is the server's time of the push, and the EnqueuedAt of the ready jobs.
+	// Now is the time of the push by the server's clock, and the EnqueuedAt of the ready jobs.
 	Now time.Time
 }
 
-// Duplicate is a job that was left out of a push, because the queue knows its id or because another job holds its
-// unique name.
+// Duplicate is a job that was left out of a push because the queue knows its id or another job holds its unique name.
 type Duplicate struct {
 	// Position is the job's place in the call, from 0.
 	Position int
@@ -68,8 +68,8 @@ type Duplicate struct {
 	ID string
 }
 
-// encodeJob checks a job and writes it in the form of the script. It does not change the job: a caller may push the
-// same values again.
+// encodeJob checks a job and writes it in the form of the script. It does not change the job, so that the caller can
+// push it again.
 func (q *Queue) encodeJob(to *gen.QueuePushJob, j *Job) (err error) {
 	to.Body = j.Body
 	if to.ID, err = idOf(j); err != nil {
@@ -82,7 +82,7 @@ func (q *Queue) encodeJob(to *gen.QueuePushJob, j *Job) (err error) {
 	return err
 }
 
-// idOf is the id that the caller chose, or a new one.
+// idOf returns the id that the caller chose, or a new one.
 func idOf(j *Job) (string, error) {
 	if j.ID != "" {
 		return j.ID, lua.CheckName("id", j.ID)
@@ -94,8 +94,8 @@ func idOf(j *Job) (string, error) {
 	return id.String(), nil
 }
 
-// encodeExtra is what a job has beside its body, in the form of the scripts: its unique name behind its TTL in ms and
-// its size, then its details; or nothing.
+// encodeExtra returns what a job has beside its body, in the form of the scripts: the TTL of its unique name in ms, the
+// size of the name, the name, then the details. It is empty if the job has none of these.
 func (q *Queue) encodeExtra(j *Job) (string, error) {
 	if j.Unique == "" && j.UniqueTTL == 0 && j.plain() {
 		return "", nil
@@ -122,7 +122,7 @@ func (j *Job) checkUnique() error {
 	return nil
 }
 
-// encodeDue is a due time in the form of the scripts: 0 for now, above 0 a Unix time in ms, below 0 a delay in ms.
+// encodeDue returns a due time in the form of the scripts: 0 for now, above 0 a Unix time in ms, below 0 a delay in ms.
 func encodeDue(at time.Time, delay time.Duration) (int64, error) {
 	switch {
 	case delay < 0:
@@ -137,8 +137,8 @@ func encodeDue(at time.Time, delay time.Duration) (int64, error) {
 	return 0, nil
 }
 
-// scoreOf is a time in ms, rounded down, within the range of a score. UnixMilli alone overflows: a time that means
-// never would be early.
+// scoreOf returns a time in ms, rounded down, within the range of a score. UnixMilli alone overflows: a time that means
+// "never" would become early.
 func scoreOf(t time.Time) int64 {
 	switch {
 	case t.Before(earliest):
@@ -149,5 +149,5 @@ func scoreOf(t time.Time) int64 {
 	return t.UnixMilli()
 }
 
-// Of the times in ms, 0 means none, and latest is the last one that a score holds exactly.
+// A time of 0 ms means none, so earliest is 1 ms. latest is the last time that a score holds exactly.
 var earliest, latest = time.UnixMilli(1), time.UnixMilli(1<<53 - 1)

@@ -24,16 +24,16 @@ type jsonCodec struct{}
 func (jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
 func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
 
-// Kind is a sort of job with the type of its body. A program declares each once, as a variable.
+// Kind is a kind of job with the type of its body. A program declares each kind once, as a variable.
 type Kind[T any] struct {
 	name  string
 	codec Codec
 }
 
-// NewKind names a kind, whose bodies are JSON. It sends nothing; a bad name is reported by Job and Push.
+// NewKind returns the kind of that name, whose bodies are JSON. It sends nothing. Job and Push report a bad name.
 func NewKind[T any](name string) Kind[T] { return Kind[T]{name: name, codec: jsonCodec{}} }
 
-// WithCodec returns the kind with another encoding of its bodies. All processes use the same.
+// WithCodec returns the kind with another encoding of its bodies. All processes must use the same encoding.
 func (k Kind[T]) WithCodec(c Codec) Kind[T] {
 	k.codec = c
 	return k
@@ -43,7 +43,7 @@ func (k Kind[T]) WithCodec(c Codec) Kind[T] {
 func (k Kind[T]) Name() string { return k.name }
 
 // Job returns a job of this kind with the body encoded, for Push and PushAll. The caller may set its other fields. A
-// name that breaks the rules for names is lua.ErrBadName.
+// bad name is a lua.ErrBadName.
 func (k Kind[T]) Job(in T) (Job, error) {
 	if err := lua.CheckName("kind", k.name); err != nil {
 		return Job{}, fmt.Errorf("luatomic: job of kind %q: %w", k.name, err)
@@ -64,9 +64,9 @@ func (k Kind[T]) Push(ctx context.Context, q *Queue, in T) (Pushed, error) {
 	return q.Push(ctx, j)
 }
 
-// Serve lets the mux give jobs of this kind to h from now on; serving the kind again replaces h. What h returns means
-// what it means for a Handler. A job whose body cannot be decoded moves to the dead set, with the reason. With a nil h
-// the kind is served no longer.
+// Serve makes the mux pass jobs of this kind to h from now on. Another Serve of the kind replaces h, and a nil h ends
+// its service. The error of h means what the error of a Handler means. A job whose body cannot be decoded moves to the
+// dead set, with the reason.
 func (k Kind[T]) Serve(m *Mux, h func(ctx context.Context, in T, d *Delivery) error) {
 	if h == nil {
 		m.serve(k.name, nil)
@@ -81,10 +81,10 @@ func (k Kind[T]) Serve(m *Mux, h func(ctx context.Context, in T, d *Delivery) er
 	})
 }
 
-// Mux gives each job to the handler of its kind. Its method Handle is the Handler for Consume. The zero value is ready
-// to use, and safe for concurrent use.
+// Mux passes each job to the handler of its kind. Its method Handle is the Handler for Consume. The zero value is ready
+// to use. A Mux is safe for concurrent use.
 type Mux struct {
-	// Other, if set before the first job, gets the jobs whose kind is not served, those without a kind included.
+	// Other, if set before the first job, gets the jobs whose kind is not served, and those without a kind.
 	Other Handler
 
 	mu       sync.RWMutex
@@ -100,8 +100,9 @@ func (m *Mux) serve(kind string, h Handler) {
 	m.handlers[kind] = h
 }
 
-// Handle runs the handler of the job's kind. Where none serves it, and Other is nil, the job fails with ErrUnknownKind:
-// it is delivered again after the back-off, perhaps to a process that serves it, and dead after MaxFailures.
+// Handle runs the handler of the job's kind. If no handler serves the kind and Other is nil, the job fails with
+// ErrUnknownKind. It is delivered again after the back-off, perhaps to a process that serves the kind, and is dead
+// after MaxFailures.
 func (m *Mux) Handle(ctx context.Context, d *Delivery) error {
 	m.mu.RLock()
 	h := m.handlers[d.Kind]

@@ -11,20 +11,22 @@ import (
 )
 
 const (
-	// registerAgain is how often a producer or a poller names its queue, registerRetry how soon after a failure.
+	// registerAgain is how often a producer or a poller lists its queue, registerRetry how soon it does again after a
+	// failure.
 	registerAgain = time.Hour
 	registerRetry = 10 * time.Second
-	// registerWithin bounds one attempt, firstRegister the time that the first push of a Queue waits for it.
+	// registerWithin bounds one attempt. firstRegister bounds the time for which the first push of a Queue waits for
+	// it.
 	registerWithin = 5 * time.Second
 	firstRegister  = time.Second
 )
 
-// listing is when a Queue names itself in the list of queues again, Unix ns.
+// listing is when a Queue is to be listed next, in Unix ns.
 type listing struct{ next atomic.Int64 }
 
 func (l *listing) again(after time.Duration) { l.next.Store(time.Now().Add(after).UnixNano()) }
 
-// due reports that the caller, and no other, is to name the queue now, and whether it is the first to do so.
+// due reports whether this caller, and no other, is to list the queue now, and whether it is the first to do so.
 func (l *listing) due(now time.Time) (due, first bool) {
 	next := l.next.Load()
 	if now.UnixNano() < next || !l.next.CompareAndSwap(next, now.Add(registerAgain).UnixNano()) {
@@ -33,9 +35,9 @@ func (l *listing) due(now time.Time) (due, first bool) {
 	return true, next == 0
 }
 
-// register names queues that were pushed to, once an hour, in a call of its own that does not hold up the push. The
-// first push waits for a second, since a program may end after it. A failure is not reported: the jobs are in, and a
-// push ten seconds later tries again. The queues are of one client and prefix.
+// register lists queues that were pushed to, once an hour, in a call of its own that does not delay the push. The first
+// push waits up to a second for it, because the program may end after the push. A failure is not reported: the jobs are
+// in the queue, and a push ten seconds later tries again. The queues have one client and one prefix.
 func register(ctx context.Context, queues ...*Queue) {
 	named, wait := dueQueues(queues)
 	if len(named) == 0 {
@@ -58,7 +60,7 @@ func register(ctx context.Context, queues ...*Queue) {
 	}
 }
 
-// dueQueues are those of the queues that are to be named now; first reports that one of them is for the first time.
+// dueQueues returns the queues that are to be listed now. first reports that one of them is listed for the first time.
 func dueQueues(queues []*Queue) (named []*Queue, first bool) {
 	now := time.Now()
 	for _, q := range queues {
@@ -69,7 +71,7 @@ func dueQueues(queues []*Queue) (named []*Queue, first bool) {
 	return named, first
 }
 
-// registerAll names the queues of a poller, which may be of several clients and prefixes.
+// registerAll lists the queues of a poller, which may have several clients and prefixes.
 func registerAll(ctx context.Context, queues []*Queue) {
 	named, _ := dueQueues(queues)
 	for len(named) > 0 {
@@ -87,7 +89,7 @@ func registerAll(ctx context.Context, queues []*Queue) {
 	}
 }
 
-// nameQueues names queues of one client and prefix in the list of queues.
+// nameQueues adds queues of one client and prefix to the list of queues.
 func nameQueues(ctx context.Context, queues []*Queue) {
 	ctx, cancel := context.WithTimeout(ctx, registerWithin)
 	defer cancel()

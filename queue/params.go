@@ -26,7 +26,7 @@ func (q *Queue) pushBareParams() gen.QueuePushBareParams {
 	}
 }
 
-// pushManyQueue are the keys of one queue in a push to several.
+// pushManyQueue returns the keys of one queue in a push to several queues.
 func (q *Queue) pushManyQueue() gen.QueuePushManyQueue {
 	k := &q.keys
 	return gen.QueuePushManyQueue{
@@ -35,7 +35,7 @@ func (q *Queue) pushManyQueue() gen.QueuePushManyQueue {
 	}
 }
 
-// takeQueue are the keys of one queue in a take, and its lease.
+// takeQueue returns the keys and the lease of one queue in a take.
 func (q *Queue) takeQueue(receipt string) gen.QueueTakeQueue {
 	k := &q.keys
 	return gen.QueueTakeQueue{

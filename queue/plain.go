@@ -13,8 +13,8 @@ import (
 // typed is a key and the type of its value.
 type typed struct{ key, kind string }
 
-// plainError describes the refusal of a plain command as the runtime describes that of a script: a wrong type comes
-// with the key and both types, if a search of at most a second finds them. Other errors stay as they are.
+// plainError describes the refusal of a plain command as the runtime describes the refusal of a script: the error of a
+// wrong type names the key and both types, if a search of at most a second finds them. Other errors stay as they are.
 func plainError(ctx context.Context, client lua.Client, err error, keys ...typed) error {
 	if _, script := err.(*lua.Error); script || !redis.HasErrorPrefix(err, "WRONGTYPE") {
 		return err
@@ -29,7 +29,7 @@ func plainError(ctx context.Context, client lua.Client, err error, keys ...typed
 	return fmt.Errorf("%w: %w", lua.ErrWrongType, err)
 }
 
-// typed are the keys that an audit reads.
+// typed returns the keys that an audit reads, with their types.
 func (q *Queue) typed() []typed {
 	k := &q.keys
 	return []typed{

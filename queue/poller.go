@@ -12,11 +12,12 @@ import (
 
 // PollerOptions are the settings of a Poller. The zero value is ready to use.
 type PollerOptions struct {
-	// Idle is the longest sleep, by the clock of the process. A job that is due before all others ends the sleep of one
-	// poller or consumer immediately; Idle only bounds the delay after a lost notification, and of a job while the
-	// consumer that was notified of it is busy. Default 10 s, and at most 1 s while the subscription is down.
+	// Idle is the longest sleep, by the clock of the process. The push of a job that is due before all others ends the
+	// sleep of one poller or consumer immediately. Idle only bounds the delay after a lost notification, and the delay
+	// of a job while the consumer that was notified of it is busy. Default 10 s, and at most 1 s while the subscription
+	// is down.
 	Idle time.Duration
-	// OnPromote, if set, receives each result that moved a job.
+	// OnPromote, if set, receives each result of a promote that moved a job.
 	OnPromote func(q *Queue, p Promoted)
 	// OnError, if set, receives the error of each failed call. The poller continues after a back-off of 50 ms to 5
 	// s.
@@ -39,9 +40,9 @@ func NewPoller(opts *PollerOptions, queues ...*Queue) *Poller {
 	return p
 }
 
-// Run promotes until ctx ends, and returns the cause of that end. It sleeps until the next job is due; a push or a
+// Run promotes until ctx ends, and returns the cause of that end. It sleeps until the next job is due. A push or a
 // reschedule of an earlier job ends the sleep. Pollers need no leader: any number may run on one queue. All queues of a
-// client share one connection for their subscriptions; each costs a goroutine.
+// client share one connection for their subscriptions. Each queue costs a goroutine.
 func (p *Poller) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	defer loops.Wait()
@@ -99,8 +100,8 @@ func (p *Poller) poll(ctx context.Context, q *Queue, name string, notifications 
 	}
 }
 
-// unannounced reports that a job was moved which was due before all that the promote before knew of: a notification was
-// sent for it.
+// unannounced reports whether a job was moved that was due before all jobs that the last promote knew of. A
+// notification was sent for such a job and did not arrive.
 func (p Promoted) unannounced(known lua.Opt[time.Time]) bool {
 	due, ok := known.Get()
 	return p.Moved > 0 && (!ok || due.After(p.Now))
@@ -121,8 +122,8 @@ func nextStep(step, moved int, took time.Duration) int {
 	return min(step+minStep, maxStep)
 }
 
-// until is the time from now to at: 0 when at has passed, most when at is later than that or absent. Both times are
-// the server's, so the clock of the process need not agree.
+// until returns the time from now to at: 0 when at has passed, and most when the time is longer than that or at is
+// absent. Both times are the server's, so the clock of the process need not agree.
 func until(at lua.Opt[time.Time], now time.Time, most time.Duration) time.Duration {
 	if t, ok := at.Get(); ok {
 		return min(max(t.Sub(now), 0), most)

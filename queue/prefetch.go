@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// How much work a consumer takes before it has a free handler for it. On a queue that runs empty it is little,
-// since other consumers could do the work. Behind a backlog it grows step by step, so that a call serves more jobs.
-// Slow handlers get no more than the least: a prefetched job waits for the end of its lease if the process dies.
-// Jobs that no handler starts for stuckAfter are returned.
+// How much work a consumer takes before it has a free handler for it. On a queue that runs empty it is little, because
+// other consumers could do the work. With a backlog it grows step by step, so that a call serves more jobs. With slow
+// handlers it stays at the least: if the process dies, a prefetched job waits for the end of its lease. Jobs that no
+// handler starts for stuckAfter are returned.
 const (
 	leastPrefetch = 2 * time.Millisecond
 	mostPrefetch  = 20 * time.Millisecond
@@ -36,11 +36,11 @@ func (c *consumer) prefetchLimit() int {
 	return int(min(c.prefetchTime.Load()*int64(c.opts.Concurrency)/mean, MaxTake))
 }
 
-// keepsUp reports that the handlers, as fast as they are now, start what is prefetched within the prefetch time. Where
-// they have become slow, one that returns starts one job: the others wait on.
+// keepsUp reports whether the handlers, at their present speed, start what is prefetched within the prefetch time. If
+// they have become slow, a handler that returns starts one job, and the other jobs still wait.
 func (c *consumer) keepsUp() bool { return len(c.prefetched) <= c.prefetchLimit() }
 
-// worthACall is how many jobs are worth a round trip.
+// worthACall is the number of jobs that is worth a round trip.
 func (c *consumer) worthACall() int { return max(c.prefetchLimit()/2, 1) }
 
 // awaitCapacity waits until the consumer may take jobs and returns how many; 0 when ctx has ended. It waits for
@@ -65,8 +65,8 @@ func (c *consumer) awaitCapacity(ctx context.Context) int {
 	return 0
 }
 
-// sleep waits for work. Prefetched jobs do not wait as long behind handlers that have become slow: they are
-// returned. It reports true, early, when a notification arrives or ctx ends.
+// sleep waits for work. Meanwhile it returns prefetched jobs that wait too long behind handlers which have become slow.
+// It reports true, before the time is over, when a notification arrives or ctx ends.
 func (c *consumer) sleep(ctx context.Context, wait time.Duration) (early bool) {
 	end := time.Now().Add(wait)
 	for len(c.prefetched) > 0 && time.Now().Before(end) {
@@ -82,7 +82,7 @@ func (c *consumer) sleep(ctx context.Context, wait time.Duration) (early bool) {
 	return c.notifications.Wait(ctx, time.Until(end))
 }
 
-// notifiedWithin waits for d. It reports true, early, when a notification arrives or ctx ends.
+// notifiedWithin waits for d. It reports true, before d is over, when a notification arrives or ctx ends.
 func (c *consumer) notifiedWithin(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -96,8 +96,8 @@ func (c *consumer) notifiedWithin(ctx context.Context, d time.Duration) bool {
 }
 
 // returnPrefetched returns the jobs that wait behind handlers which became much slower, so that other consumers can
-// take them. It prefetches none until some handlers have finished. A handler that is not busy takes a job as soon as
-// the process gets time.
+// take them. The consumer then prefetches nothing until some handlers have finished. A handler that is not busy takes a
+// job as soon as the process gets processor time.
 func (c *consumer) returnPrefetched() {
 	if len(c.prefetched) == 0 || c.busy.Load() < int64(c.opts.Concurrency) {
 		return
@@ -132,5 +132,5 @@ func (c *consumer) dispatch(ctx, work context.Context, ds []*Delivery) {
 	c.startHandlers(ctx, work, len(ds))
 }
 
-// markProgress notes that jobs were taken, or that the handlers keep up with them.
+// markProgress records that jobs were taken, or that the handlers keep up with them.
 func (c *consumer) markProgress() { c.progressed.Store(int64(time.Since(c.started))) }

@@ -23,17 +23,17 @@ import (
 const (
 	reportEvery = 5 * time.Second
 	reportLease = 3 * reportEvery
-	// leftLease is that of a process without consumers: it leaves the list.
+	// leftLease is the lease of a process without consumers, which leaves the list.
 	leftLease   = time.Millisecond
 	joinDelay   = 50 * time.Millisecond
 	maxReported = 200 // queues in one report
 	maxHeld     = 100 // jobs of one consumer in a report
-	// maxAbout bounds the description of a process, which all reports have and each look at the workers reads.
+	// maxAbout bounds the description of a process. Each report has it, and each call of Workers reads it.
 	maxAbout = MaxBatchBytes / 2
 )
 
-// presence reports the consumers of a process on one server to the fleet: one report each five seconds for all of them.
-// It runs as long as any of them does.
+// presence reports the consumers of a process on one server: one report every five seconds for all of them. It runs as
+// long as any of them does.
 type presence struct {
 	place   place
 	keys    keys.Fleet
@@ -55,7 +55,7 @@ type presence struct {
 	silent  bool                    // since the server did not answer
 }
 
-// place is where a presence reports to. Clients that cannot be compared have one each.
+// place is where a presence reports to. Each client that cannot be compared has a place of its own.
 type place struct {
 	client lua.Client
 	prefix string
@@ -111,7 +111,7 @@ func (p *presence) join(c *consumer) *presence {
 	return p
 }
 
-// leave sends the last counts of a consumer. The last consumer ends the presence.
+// leave sends the last counts of a consumer. The leave of the last consumer ends the presence.
 func (p *presence) leave(c *consumer) {
 	presences.Lock()
 	p.mu.Lock()
@@ -159,7 +159,7 @@ func (p *presence) count(queue string, processed, failed, dead, expired int64) {
 	e.Processed, e.Failed, e.Dead, e.Expired = e.Processed+processed, e.Failed+failed, e.Dead+dead, e.Expired+expired
 }
 
-// entry is what is counted for a queue. The caller holds p.mu.
+// entry returns what is counted for a queue. The caller holds p.mu.
 func (p *presence) entry(queue string) *gen.QueueReportEntry {
 	e := p.counts[queue]
 	if e == nil {
@@ -169,8 +169,8 @@ func (p *presence) entry(queue string) *gen.QueueReportEntry {
 	return e
 }
 
-// report sends what has happened since the last report. A report without an answer is sent again, under its number,
-// before the next.
+// report sends what has happened since the last report. Before that it repeats a report that had no answer, under the
+// same number.
 func (p *presence) report(ctx context.Context) {
 	p.sending.Lock()
 	defer p.sending.Unlock()
@@ -182,8 +182,8 @@ func (p *presence) report(ctx context.Context) {
 	p.warn(ctx, err)
 }
 
-// send sends the reports that are made, up to one without an answer. One that the server refused does not stand in the
-// way of others: the next report counts what it did.
+// send sends the reports that wait, until one has no answer. A report that the server refused does not block the
+// others: the next report counts what it counted.
 func (p *presence) send(ctx context.Context) (failed error) {
 	for len(p.unsent) > 0 {
 		_, err := gen.QueueReport(ctx, p.place.client, p.unsent[0])
@@ -201,13 +201,13 @@ func (p *presence) send(ctx context.Context) (failed error) {
 	return failed
 }
 
-// unanswered reports that the server has not said what became of the call.
+// unanswered reports whether the server has not said what became of the call.
 func unanswered(err error) bool {
 	var e *lua.Error
 	return errors.As(err, &e) && (e.Code == "" || e.Outcome == lua.ErrOutcomeUnknown)
 }
 
-// warn passes the first error of a row of failed reports to the consumers.
+// warn passes the first error of a series of failed reports to the consumers.
 func (p *presence) warn(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -224,8 +224,8 @@ func (p *presence) warn(ctx context.Context, err error) {
 	}
 }
 
-// next are the reports of what has happened since the last ones. Where the last consumer has left, each of them takes
-// the process off the list, whichever consumer's it is: those that leave together report in any order.
+// next returns the reports of what has happened since the last ones. After the last consumer has left, each report
+// removes the process from the list, whichever consumer makes it: consumers that leave together report in any order.
 func (p *presence) next() (out []gen.QueueReportParams) {
 	p.mu.Lock()
 	lease := reportLease
@@ -257,7 +257,7 @@ func (p *presence) next() (out []gen.QueueReportParams) {
 	return out
 }
 
-// describe is the description of the process. The caller holds p.mu.
+// describe returns the description of the process. The caller holds p.mu.
 func (p *presence) describe() Worker {
 	host, _ := os.Hostname()
 	w := Worker{Host: host, PID: os.Getpid(), Version: programVersion(), Started: p.started.Truncate(time.Millisecond)}
@@ -269,8 +269,8 @@ func (p *presence) describe() Worker {
 	return w
 }
 
-// encodeWorker is the description as the server keeps it: with as many jobs of each consumer as fit, and without the
-// consumers where they alone do not.
+// encodeWorker returns the description as the server keeps it, with as many jobs of each consumer as fit. It leaves out
+// the consumers if they do not fit even without jobs.
 func encodeWorker(w Worker) []byte {
 	for most := maxHeld; ; most /= 2 {
 		for i := range w.Consumers {
@@ -289,7 +289,7 @@ func encodeWorker(w Worker) []byte {
 	}
 }
 
-// describe says what the consumer has of the queue, the job it has had longest first.
+// describe returns what the consumer has from the queue. The job that it has had for the longest time comes first.
 func (c *consumer) describe(q *Queue) WorkerConsumer {
 	w := WorkerConsumer{Queue: q.name, Tag: q.opts.Tag, Concurrency: c.opts.Concurrency}
 	c.mu.Lock()
@@ -304,7 +304,7 @@ func (c *consumer) describe(q *Queue) WorkerConsumer {
 	return w
 }
 
-// programVersion is the version of the main module, or the revision it was built from.
+// programVersion is the version of the main module, or the revision that it was built from.
 var programVersion = sync.OnceValue(func() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -318,7 +318,7 @@ var programVersion = sync.OnceValue(func() string {
 	return info.Main.Version
 })
 
-// fleetParams are those of one report. The day is that of the process' clock, in UTC.
+// fleetParams returns the parameters of one report. The day is that of the process' clock, in UTC.
 func fleetParams(k keys.Fleet, process string, number int64, lease time.Duration, about []byte,
 	entries []gen.QueueReportEntry) gen.QueueReportParams {
 	return gen.QueueReportParams{

@@ -13,19 +13,20 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Push adds the jobs, ready or scheduled, all of them or none, in one round trip. No job is visible before all are.
+// Push adds the jobs, ready or scheduled, in one round trip: all of them or none. No job is visible before all are.
 // After a lost reply Push repeats itself for at most 50 s, and cannot add a job twice.
 //
-// Without jobs nothing is sent. More than MaxBatch jobs or MaxBatchBytes: lua.ErrTooLarge, before anything is sent;
-// use PushSeq. More jobs than the limit of the queue allows: ErrFull, and none is added; lua.ErrOutcomeUnknown where a
-// reply was lost before that. A server over its memory limit refuses the push with lua.ErrNotExecuted.
+// Without jobs nothing is sent. More than MaxBatch jobs or MaxBatchBytes are a lua.ErrTooLarge, before anything is
+// sent; use PushSeq. If the jobs would exceed the limit of the queue, none is added and the error is ErrFull, or
+// lua.ErrOutcomeUnknown if a reply was lost before. A server over its memory limit refuses the push with
+// lua.ErrNotExecuted.
 //
-// Ready jobs without ids or options of their own are the common case, which has shorter scripts; a call runs one of
-// them only when all of its jobs are such. In a queue with a limit such a push takes two round trips, at most once a
-// second. Concurrent pushes of one such job share round trips.
+// Ready jobs without ids or options of their own are the common case and have shorter scripts. A call runs such a
+// script only if all of its jobs are of that kind. In a queue with a limit such a push takes two round trips, at most
+// once a second. Concurrent pushes of one such job share round trips.
 //
-// Keys: r, s, b, l, n, u, ux, c, w, o, i; of such jobs r, b, c, w, f. Cost: O(1) for each ready job, O(log n) for
-// each scheduled one.
+// Keys: r, s, b, l, n, u, ux, c, w, o, i; for jobs of that kind r, b, c, w, f. Cost: O(1) for each ready job, O(log n)
+// for each scheduled one.
 func (q *Queue) Push(ctx context.Context, jobs ...Job) (Pushed, error) {
 	if !q.limited.is(time.Now()) && q.allBare(jobs) {
 		if out, limited, err := q.pushBare(ctx, jobs); !limited {
@@ -39,16 +40,16 @@ func (q *Queue) Push(ctx context.Context, jobs ...Job) (Pushed, error) {
 	return q.add(ctx, token.String(), ownReceipt, jobs, false)
 }
 
-// PushOnce is Push under a token of the caller. A second PushOnce with the same token within Options.Receipt, from
-// any process, adds nothing and returns the result of the first. Give it the same jobs, ids included; the id of a job
-// without one is derived from the token and its place in the call. The token follows the rules for names:
+// PushOnce is Push under a token of the caller. A second PushOnce with the same token within Options.Receipt, from any
+// process, adds nothing and returns the result of the first. Pass the same jobs, ids included. The id of a job without
+// one is derived from the token and the job's place in the call. A token that breaks the rules for names is a
 // lua.ErrBadName. After a lost reply PushOnce repeats itself for at most five sixths of Options.Receipt.
 func (q *Queue) PushOnce(ctx context.Context, token string, jobs ...Job) (Pushed, error) {
 	return q.add(ctx, token, q.opts.Receipt, derivedIDs(token).named(jobs, 0), false)
 }
 
 // add pushes under a token, which the server knows for keep. newIDs says that no id among the jobs can be in the queue,
-// so that the script looks up none.
+// so the script looks up none.
 func (q *Queue) add(
 	ctx context.Context, token string, keep time.Duration, jobs []Job, newIDs bool,
 ) (Pushed, error) {
@@ -78,8 +79,8 @@ func (q *Queue) add(
 	return out, nil
 }
 
-// full is the error of a push that would pass the limit. Where its reply was lost, a copy may still arrive, when there
-// is space: no receipt keeps it out.
+// full returns the error of a push that would exceed the limit. If a reply was lost, a copy of the push may still
+// arrive and find space, and no receipt stops it.
 func full(again bool) error {
 	if again {
 		return fmt.Errorf("%w: the reply was lost, and on the repeat: %v", lua.ErrOutcomeUnknown, ErrFull)
@@ -106,9 +107,9 @@ func (q *Queue) encodePush(token string, jobs []Job, newIDs bool) (gen.QueuePush
 	return p, ids, nil
 }
 
-// PushSeq pushes the jobs of a sequence in batches that keep the limits of one call. It holds one batch in memory
-// at a time and yields the result of each. Each batch is all or none. An error ends the sequence; the batches
-// before it are in the queue. Keys, cost and errors are those of Push, one round trip for each batch.
+// PushSeq pushes the jobs of a sequence in batches within the limits of one call. It holds one batch in memory at a
+// time and yields the result of each. Each batch is added as a whole or not at all. An error ends the sequence; the
+// batches before it are in the queue. Keys, cost and errors are those of Push, with one round trip for each batch.
 func (q *Queue) PushSeq(ctx context.Context, jobs iter.Seq[Job]) iter.Seq2[Pushed, error] {
 	return func(yield func(Pushed, error) bool) {
 		var batch []Job

@@ -25,16 +25,16 @@ type Batch struct {
 	Jobs  []Job
 }
 
-// PushAll adds jobs to several queues, all of them or none, in one round trip. No client sees the jobs of one queue
-// before those of the others. For each queue it does what Queue.Push does. The results come in the order of the
-// batch, each with the ids and positions of its own jobs. Ids and unique names belong to their queue: the same id
-// in two queues is two jobs.
+// PushAll adds jobs to several queues in one round trip: all of them or none. No client sees the jobs of one queue
+// before those of the others. For each queue PushAll does what Queue.Push does. The results are in the order of the
+// batch, each with the ids and positions of its own jobs. Ids and unique names belong to their queue: the same id in
+// two queues is two jobs.
 //
-// The queues share a slot, so they have one client, one prefix and one Options.Tag. A queue without a tag counts as
-// one of the tag that is its name. Other tags: lua.ErrCrossSlot. When one queue is full, the error is ErrFull and
-// names it, and no queue gets a job; after a lost reply it is lua.ErrOutcomeUnknown. MaxBatch, MaxBatchBytes and
-// MaxBatchQueues bound the whole batch: more is lua.ErrTooLarge, and is not split, since it would not be one step then.
-// Only the errors of the limit need the server; the other errors come before anything is sent.
+// The queues must share a slot: one client, one prefix and one Options.Tag. For a queue without a tag, its name counts
+// as the tag. Different tags are a lua.ErrCrossSlot. When one queue is full, no queue gets a job and the error is
+// ErrFull with the name of the queue, or lua.ErrOutcomeUnknown after a lost reply. MaxBatch, MaxBatchBytes and
+// MaxBatchQueues bound the whole batch. A larger batch is a lua.ErrTooLarge. It is not split, because it would not be
+// one step then. Only the errors of the limit need the server. The other errors come before anything is sent.
 //
 // Keys: r, s, b, l, n, u, ux, c, w, o of each queue, and one i of the tag. Cost: O(1) for each queue and each ready
 // job, O(log n) for each scheduled one.
@@ -47,9 +47,9 @@ func PushAll(ctx context.Context, batch ...Batch) ([]Pushed, error) {
 }
 
 // PushAllOnce is PushAll under a token of the caller. A repeat with the same token adds nothing to any queue and
-// returns the results of the first call. Give it the same queues in the same order and the same jobs, ids included; the
-// id of a job without one is derived from the token and its place in the batch. The server keeps the token for the
-// longest Options.Receipt of the queues, and all attempts of one call are made in five sixths of that. The token
+// returns the results of the first call. Pass the same queues in the same order and the same jobs, ids included. The id
+// of a job without one is derived from the token and the job's place in the batch. The server keeps the token for the
+// longest Options.Receipt of the queues, and all attempts of one call are made in five sixths of that time. The token
 // belongs to batches of this prefix and tag: PushOnce and batches of other tags do not know it.
 func PushAllOnce(ctx context.Context, token string, batch ...Batch) ([]Pushed, error) {
 	ids, place, keep := derivedIDs(token), 0, time.Duration(0)
@@ -109,7 +109,7 @@ func addAll(ctx context.Context, token string, keep time.Duration, batch []Batch
 	return out, nil
 }
 
-// checkReply returns why the batch was not added, or why the reply is not about this batch.
+// checkReply returns an error if the batch was not added, or if the reply is not about this batch.
 func checkReply(batch []Batch, r *gen.QueuePushManyResult, again bool) error {
 	switch {
 	case r.Full > int64(len(batch)):
@@ -164,7 +164,7 @@ func encodeBatch(batch []Batch, out []Pushed) (gen.QueuePushManyParams, error) {
 	return p, nil
 }
 
-// checkQueues returns why one script cannot push to these queues.
+// checkQueues returns an error if one script cannot push to these queues.
 func checkQueues(batch []Batch) error {
 	if len(batch) > MaxBatchQueues {
 		return &lua.SizeError{What: "queues", N: len(batch), Max: MaxBatchQueues, Unit: "items"}
@@ -186,7 +186,7 @@ func checkQueues(batch []Batch) error {
 	return nil
 }
 
-// checkPair returns why one script cannot push to both queues.
+// checkPair returns an error if one script cannot push to both queues.
 func checkPair(a, b *Queue) error {
 	switch {
 	case a.opts.Prefix != b.opts.Prefix:
@@ -201,10 +201,10 @@ func checkPair(a, b *Queue) error {
 	return nil
 }
 
-// sameClient compares clients. Some types of client cannot be compared; they count as different.
+// sameClient reports whether two clients are the same. Clients of a type that cannot be compared count as different.
 func sameClient(a, b lua.Client) bool {
 	return reflect.TypeOf(a).Comparable() && reflect.TypeOf(b).Comparable() && a == b
 }
 
-// tag is what chooses the slot of the queue.
+// tag returns the hash tag of the queue's keys, which chooses its slot.
 func (q *Queue) tag() string { return cmp.Or(q.opts.Tag, q.name) }

@@ -7,8 +7,8 @@ import (
 	"github.com/luatomic/luatomic/gen"
 )
 
-// allBare reports whether the jobs are bodies alone, and few enough for the long script as well: it has them when the
-// queue has a limit, and its errors are those of too large a batch.
+// allBare reports whether the jobs are only bodies, and also small enough a batch for the long script. The long script
+// takes them when the queue has a limit, and the errors for too large a batch are its errors.
 func (q *Queue) allBare(jobs []Job) bool {
 	size := 0
 	for i := range jobs {
@@ -20,7 +20,7 @@ func (q *Queue) allBare(jobs []Job) bool {
 	return len(jobs) == 1 || len(jobs) > 1 && len(jobs) <= MaxBatch && size <= q.batchBytes()
 }
 
-// pushBare adds ready jobs with new ids. A queue with a limit takes none in this way.
+// pushBare adds ready jobs with new ids. If the queue has a limit, pushBare adds none and limited is true.
 func (q *Queue) pushBare(ctx context.Context, jobs []Job) (out Pushed, limited bool, err error) {
 	ids := make([]string, len(jobs))
 	for i := range jobs {

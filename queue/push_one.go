@@ -10,14 +10,15 @@ import (
 )
 
 const (
-	// ownReceipt is how long the server knows a call under a token that the call has drawn, and a finished job.
+	// ownReceipt is how long the server remembers a call under a token that the call itself has made, and a finished
+	// job.
 	ownReceipt = time.Minute
-	// unboundedCall is longer than the runtime repeats a call whose context has no deadline.
+	// unboundedCall is longer than the time for which the runtime repeats a call whose context has no deadline.
 	unboundedCall = 15 * time.Second
 )
 
-// withinReceipt lets the attempts of a call end while the server knows it, which it does for keep: after five sixths of
-// that time.
+// withinReceipt ends the attempts of a call while the server still remembers it: after five sixths of keep, the time
+// for which the server does.
 func withinReceipt(ctx context.Context, keep time.Duration) (context.Context, context.CancelFunc) {
 	last := keep / 6 * 5
 	end, bounded := ctx.Deadline()
@@ -30,7 +31,7 @@ func withinReceipt(ctx context.Context, keep time.Duration) (context.Context, co
 	return ctx, func() {}
 }
 
-// once makes a call that names a state, with a receipt of its own: its repeats get the same answer, and a copy that
+// once makes a call that sets a state, with a receipt of its own. So repeats get the same answer, and a copy that
 // arrives after a later call changes nothing.
 func (q *Queue) once(ctx context.Context, call func(ctx context.Context, receipt string) error) error {
 	within, end := withinReceipt(ctx, ownReceipt)
@@ -38,7 +39,7 @@ func (q *Queue) once(ctx context.Context, call func(ctx context.Context, receipt
 	return call(within, q.keys.Receipt(rand.Text()[:16]))
 }
 
-// bare reports whether the job is a body alone.
+// bare reports whether the job is only a body.
 func (j *Job) bare() bool {
 	return j.ID == "" && j.At.IsZero() && j.Delay == 0 && j.Unique == "" && j.UniqueTTL == 0 && j.plain()
 }
@@ -50,7 +51,7 @@ func (q *Queue) sendOne(ctx context.Context, id string, body []byte) (limited bo
 	return r.Limited, r.Now, err
 }
 
-// belief is what a reply said, for a second.
+// belief is a fact from a reply, which counts for a second.
 type belief struct{ until atomic.Int64 }
 
 func (b *belief) set(now time.Time)     { b.until.Store(now.Add(time.Second).UnixNano()) }

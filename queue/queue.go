@@ -10,7 +10,7 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Limits of one call. A larger batch is refused with lua.ErrTooLarge before anything is sent; PushSeq splits
+// Limits of one call. A larger batch is refused with lua.ErrTooLarge before anything is sent. PushSeq splits its jobs
 // instead.
 const (
 	MaxBatch      = 1000    // jobs in one call
@@ -20,12 +20,12 @@ const (
 // defaultDead is how many dead jobs a queue keeps.
 const defaultDead = 10_000
 
-// ErrFull reports that a push would pass the limit of the queue; see Queue.SetLimit.
+// ErrFull reports that a push would exceed the limit of the queue; see Queue.SetLimit.
 var ErrFull = errors.New("luatomic: queue is full: its limit is reached; consume jobs, or raise it with SetLimit or " +
 	"luatomic queue limit")
 
-// ErrLeaseLost reports that a delivery is no longer the worker's: its lease ended and the job was reclaimed, or the
-// worker returned it before.
+// ErrLeaseLost reports that a delivery no longer belongs to the worker: its lease ended and the job was reclaimed, or
+// the worker returned the job before.
 var ErrLeaseLost = errors.New("luatomic: lease lost: " + leaseCure)
 
 const leaseCure = "another worker gets the job, or has it; raise queue.Options.Lease, or extend in time"
@@ -37,32 +37,32 @@ var ErrCancelled = errors.New("luatomic: job cancelled")
 type Options struct {
 	// Prefix comes before every key, such as "app:".
 	Prefix string
-	// Tag, if set, chooses the slot of the queue on a Redis Cluster, so that PushAll can push to several queues of
-	// one tag in one step. Empty: the name is the tag. The tag is part of the queue's identity: "mail" with and
-	// without a tag are two queues. It follows the rules for names.
+	// Tag, if set, chooses the slot of the queue on a Redis Cluster, so that PushAll can push to several queues of one
+	// tag in one step. If Tag is empty, the name is the tag. The tag is part of the queue's identity: "mail" with and
+	// without a tag are two queues. The rules for names apply to tags.
 	Tag string
 	// Lease is how long a job that was taken belongs to its worker, by the server's clock. Default 30 s.
 	Lease time.Duration
 	// MaxFailures is the number of failed deliveries after which Reclaim and Consume move a job to the dead set.
-	// Default 25; below zero means never.
+	// Default 25. Below zero means never.
 	MaxFailures int
-	// Dead bounds the dead set: Consume and BuryJobs trim it after each death, the jobs that died first; Bury and
-	// Reclaim by hand do not. Both delete about 200 more jobs than have died, so that a set far above its bounds
-	// shrinks death by death. Each process trims to its own bounds: give all of them the same. Default: 10 000 jobs of
-	// any size and age. Jobs below zero: no bound of their number.
+	// Dead bounds the dead set. After each death Consume and BuryJobs delete the jobs that died first. Calls of Bury
+	// and Reclaim do not. Consume and BuryJobs delete about 200 more jobs than have died, so a set far above its bounds
+	// shrinks death by death. Each process trims to its own bounds: give all processes the same. Default: 10 000 jobs
+	// of any size and age. Dead.Jobs below zero sets no bound for the number.
 	Dead DeadLimits
-	// Observe, if set, is called at the end of each delivery in Consume, on a goroutine of the consumer, and for each
-	// job that is dead by a Reclaim, on the goroutine of that. It must neither block nor panic: a panic in a consumer
-	// ends the process.
+	// Observe, if set, is called at the end of each delivery in Consume, on a goroutine of the consumer. It is also
+	// called for each job that a Reclaim moves to the dead set, on the goroutine of that call. It must neither block
+	// nor panic: a panic in a consumer ends the process.
 	Observe func(Event)
 	// Receipt is how long the server keeps the result of a push under a token of the caller, for a repeat with the same
 	// token. Default 10 minutes.
 	Receipt time.Duration
 }
 
-// Queue is a queue of jobs, ready and scheduled. Make it once and keep it: its first push names it to Queues. All other
-// state is in Redis: any number of Queues in any number
-// of processes may share one name. Its methods are safe for concurrent use.
+// Queue is a queue of jobs, ready and scheduled. Make it once and keep it, because the first push of each Queue adds it
+// to the list of Queues. All other state is in Redis: any number of Queues in any number of processes may share one
+// name. Its methods are safe for concurrent use.
 type Queue struct {
 	client lua.Client
 	name   string
@@ -75,8 +75,8 @@ type Queue struct {
 	limited belief // the queue has a limit, so that a push of one takes the longer way
 }
 
-// New returns the queue of that name; nil options mean the defaults. The name and the tag have 1 to 128 bytes and
-// neither braces nor control characters, otherwise the error is lua.ErrBadName. Nothing is sent.
+// New returns the queue of that name; nil options mean the defaults. Nothing is sent. The name and the tag must have 1
+// to 128 bytes and neither braces nor control characters. Otherwise the error is lua.ErrBadName.
 func New(client lua.Client, name string, opts *Options) (*Queue, error) {
 	q := &Queue{client: client, name: name}
 	if opts != nil {
@@ -105,7 +105,7 @@ func New(client lua.Client, name string, opts *Options) (*Queue, error) {
 // Name is the name given to New.
 func (q *Queue) Name() string { return q.name }
 
-// wrap puts what was tried, such as "push to", and the name of the queue before an error.
+// wrap puts what the call tried, such as "push to", and the name of the queue before an error.
 func (q *Queue) wrap(what string, err error) error {
 	return fmt.Errorf("luatomic: %s %q: %w", what, q.name, layoutError(err))
 }

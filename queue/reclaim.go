@@ -10,7 +10,7 @@ import (
 
 // Reclaimed is the result of a reclaim.
 type Reclaimed struct {
-	// Returned jobs are ready again, or scheduled if their lease ended twice in a row. Buried jobs have failed
+	// Returned jobs are ready again, or scheduled if their lease has ended twice in a row. Buried jobs have failed
 	// Options.MaxFailures times and are dead. Cancelled jobs are deleted.
 	Returned, Buried, Cancelled int
 	// Now is the server's time, NextLapse when the next lease ends.
@@ -18,18 +18,18 @@ type Reclaimed struct {
 	NextLapse lua.Opt[time.Time]
 }
 
-// poisonBackoff is the delay of a job whose worker has died twice in a row; each further death doubles it, to an hour
-// at most. The job may be what kills its workers.
+// poisonBackoff is the delay of a job whose worker has died twice in a row: the job may be what kills its workers. Each
+// further death doubles the delay, to an hour at most.
 const poisonBackoff = time.Second
 
 // maxReclaim keeps the script under 2 ms: it handles the jobs one by one.
 const maxReclaim = 200
 
-// Reclaim moves up to 200 jobs whose lease has ended, because their worker died or stalled, to the head of the
-// ready list. Each counts one failure. A job whose lease has ended twice in a row waits: one second, then twice as long
-// each time, at most an hour. Consume reclaims by itself; a program that only takes calls Reclaim when
-// Taken.NextLapse has passed. Options.Observe gets an Event of each job that is dead by that, before Reclaim returns.
-// Where a reply was lost, the jobs of that reply are neither counted nor observed.
+// Reclaim moves up to 200 jobs whose lease has ended, because their worker died or stalled, to the head of the ready
+// list. Each counts one failure. A job whose lease has ended twice in a row waits: one second, then twice as long each
+// time, at most an hour. Consume reclaims by itself. A program that only takes must call Reclaim when Taken.NextLapse
+// has passed. For each job that Reclaim moves to the dead set, Options.Observe gets an Event before Reclaim returns. If
+// a reply was lost, the jobs of that reply are neither counted nor observed.
 //
 // One script, atomic to other clients. A write refused half-way can deliver a job twice, never lose one. Keys: l,
 // r, s, b, n, d, u, ux, c, w, o, f. Cost: O(log n) for each job.
@@ -47,7 +47,7 @@ func (q *Queue) Reclaim(ctx context.Context) (Reclaimed, error) {
 	}, nil
 }
 
-// lapsed is the error of a job that is dead since the lease of its last delivery has ended.
+// lapsed is the error of a job that is dead because the lease of its last delivery has ended.
 type lapsed struct{}
 
 func (lapsed) Error() string {
@@ -57,7 +57,7 @@ func (lapsed) Error() string {
 
 func (lapsed) Is(target error) bool { return target == ErrLeaseLost }
 
-// observeDeaths reports the ends of deliveries that no consumer has seen.
+// observeDeaths reports the ends of deliveries whose consumers did not report them.
 func (q *Queue) observeDeaths(deaths []gen.QueueReclaimDeath) {
 	if q.opts.Observe == nil {
 		return

@@ -13,13 +13,13 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// errSettled is why no one renews the lease of a delivery that was settled.
+// errSettled says that a lease is not renewed because its delivery was settled.
 var errSettled = errors.New("luatomic: delivery settled")
 
-// errSettling says that the call that settles a delivery is on its way, or had no reply: that call has the verdict.
+// errSettling says that the call that settles a delivery is on its way or had no reply. That call has the verdict.
 var errSettling = errors.New("luatomic: delivery is being settled")
 
-// errAnswered says that the extend that a renewal would have repeated has its reply. The next renewal is soon.
+// errAnswered says that the extend which a renewal would have repeated has its reply now. The next renewal is soon.
 var errAnswered = errors.New("luatomic: the last extend has its reply")
 
 // holder is a Delivery as the keeper of leases sees it. One call extends the deliveries of a queue.
@@ -31,7 +31,7 @@ func (h *holder) Server(ctx context.Context) string {
 	return name
 }
 
-// Group is the queue.
+// Group identifies the queue.
 func (h *holder) Group() any { return h.queue.keys.Leases }
 
 // Extend extends the delivery alone.
@@ -40,7 +40,8 @@ func (h *holder) Extend(b *lua.Batch, ttl time.Duration) (outcome func() error) 
 	return func() error { return of(0) }
 }
 
-// ExtendAll extends the deliveries. One whose last extend has no reply repeats that: its fence is known then.
+// ExtendAll extends the deliveries. For a delivery whose last extend has no reply, it repeats that extend, so that the
+// fence is known.
 func (h *holder) ExtendAll(b *lua.Batch, hs []lease.Together, ttl time.Duration) (outcome func(int) error) {
 	var fresh []*Delivery
 	for _, other := range hs {
@@ -70,7 +71,7 @@ func (h *holder) ExtendAll(b *lua.Batch, hs []lease.Together, ttl time.Duration)
 	return func(i int) error { return of[i]() }
 }
 
-// queueIn adds the extension to b. The function that it returns takes in the reply, once.
+// queueIn adds the extension to b. The function that it returns handles the reply, once.
 func (e *extension) queueIn(b *lua.Batch) func() error {
 	e.attempts.begin()
 	future := gen.QueueExtendIn(b, e.params)
@@ -88,7 +89,7 @@ func (e *extension) queueIn(b *lua.Batch) func() error {
 	}
 }
 
-// report passes the failure of a renewal to each consumer that it concerns.
+// report passes the failure of a renewal to each consumer whose deliveries it concerns.
 func (e *extension) report(err error) {
 	reported := map[*consumer]bool{nil: true} // a delivery that was taken by hand has none
 	for _, d := range e.deliveries {
@@ -99,7 +100,7 @@ func (e *extension) report(err error) {
 	}
 }
 
-// renewed is the outcome of a renewal for this delivery among those of the call.
+// renewed returns the outcome of a renewal for this delivery. err is the error of the whole call.
 func (d *Delivery) renewed(err error) error {
 	var lost *LeaseLostError
 	switch {
@@ -127,8 +128,8 @@ func (h *holder) Ended(why error, _ time.Duration) {
 	h.consumer.report(context.Background(), why)
 }
 
-// renew renews the leases of a job of q, which a Cancel has named: their handlers learn of it now. Where that is lost,
-// they learn of it at the next renewal.
+// renew renews the leases of a job of q that a Cancel has named, so that its handlers learn of the Cancel now. If this
+// fails, they learn of it at the next renewal.
 func (c *consumer) renew(q *Queue, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +140,7 @@ func (c *consumer) renew(q *Queue, id string) {
 	}
 }
 
-// finish notes that no handler works on the delivery any more. Its lease is renewed until the job is settled.
+// finish records that no handler works on the delivery any more. Its lease is renewed until the job is settled.
 func (d *Delivery) finish() {
 	d.finished.Store(true)
 	d.lease.Leave()

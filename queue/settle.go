@@ -22,15 +22,15 @@ type outcome struct {
 	kept     bool              // an attempt could not settle it: it counts as in flight again
 }
 
-// failed says that the handler returned an error that is a failure.
+// failed reports whether the handler returned an error that is a failure.
 func (o *outcome) failed() bool {
 	return o.err != nil && o.err != errExpired && !errors.Is(o.err, ErrSnoozed)
 }
 
-// settleTimeout bounds one attempt to settle jobs, and all that a consumer that stops still sends.
+// settleTimeout bounds one attempt to settle jobs. For a consumer that stops, it bounds all remaining calls together.
 const settleTimeout = 5 * time.Second
 
-// closeOutcomes says that the handlers have ended: all calls from now on have settleTimeout together.
+// closeOutcomes records that the handlers have ended: all calls from now on have settleTimeout together.
 func (c *consumer) closeOutcomes() {
 	until := time.Now().Add(settleTimeout)
 	c.until.Store(&until)
@@ -46,8 +46,8 @@ func (c *consumer) settleBy() time.Time {
 	return by
 }
 
-// leave ends the consumer among those that the process reports, with its last counts. A server that does not answer
-// delays the end by no more time than there is to settle jobs: the report is left behind then.
+// leave removes the consumer from those that the process reports, and sends its last counts. A server that does not
+// answer delays the end by the time to settle jobs at most. After that leave does not wait for the report.
 func (c *consumer) leave() {
 	left := make(chan struct{})
 	go func() {
@@ -62,9 +62,9 @@ func (c *consumer) leave() {
 	}
 }
 
-// settle acks finished jobs in batches and returns failed ones, until the channel of outcomes is closed. What no
-// attempt could settle is tried again until its lease is lost, or the consumer settles no more. It is in flight
-// meanwhile, so that a server that refuses acks gives the consumer no more jobs than it can have in hand.
+// settle acks finished jobs in batches and returns failed ones, until the channel of outcomes is closed. It tries
+// unsettled jobs again until their lease is lost or the consumer stops settling. Meanwhile they count as in flight: if
+// a server refuses acks, the consumer takes no more jobs than it may hold.
 func (c *consumer) settle(work context.Context) {
 	retry := clock.Backoff{First: 20 * time.Millisecond, Last: time.Second}
 	var unsettled []outcome
@@ -89,8 +89,8 @@ func (c *consumer) settle(work context.Context) {
 	}
 }
 
-// outcomesWithin waits for d and returns the outcomes that arrive meanwhile. open says whether the channel is open,
-// before the call and after it.
+// outcomesWithin waits for d and returns the outcomes that arrive meanwhile. open and the second result say whether the
+// channel is open before and after the call.
 func (c *consumer) outcomesWithin(d time.Duration, open bool) ([]outcome, bool) {
 	var batch []outcome
 	t := time.NewTimer(d)
@@ -114,7 +114,7 @@ func (c *consumer) outcomesWithin(d time.Duration, open bool) ([]outcome, bool) 
 	return batch, open
 }
 
-// maxAckDelay bounds how long a finished job waits for others to be acked with.
+// maxAckDelay bounds how long a finished job waits for others that are acked in the same call.
 const maxAckDelay = 10 * time.Millisecond
 
 // collectOutcomes adds to the first outcome those that have arrived. While jobs are prefetched, it waits for as
@@ -153,7 +153,8 @@ func (c *consumer) nextOutcome(deadline <-chan time.Time) (o outcome, ok bool) {
 	return o, ok
 }
 
-// settleBatch acks finished jobs, returns failed ones, and returns those that are to be tried again.
+// settleBatch acks the finished jobs and gives back the failed ones. It returns the outcomes that are to be settled
+// again.
 func (c *consumer) settleBatch(work context.Context, batch []outcome) (unsettled []outcome) {
 	var acks, returns []outcome
 	for _, o := range batch {
@@ -178,7 +179,7 @@ func (c *consumer) settleBatch(work context.Context, batch []outcome) (unsettled
 	return unsettled
 }
 
-// deathsIn counts the jobs of q that are dead.
+// deathsIn counts the jobs of q in the batch that are dead.
 func deathsIn(batch []outcome, q *Queue) (n int) {
 	for _, o := range batch {
 		if o.delivery.diedIn(q) {
@@ -188,7 +189,7 @@ func deathsIn(batch []outcome, q *Queue) (n int) {
 	return n
 }
 
-// ofQueue are the outcomes of one queue's jobs.
+// ofQueue returns the outcomes of one queue's jobs.
 func ofQueue(os []outcome, q *Queue) (of []outcome) {
 	for _, o := range os {
 		if o.delivery.queue == q {
@@ -212,8 +213,8 @@ func (c *consumer) settleOf(work context.Context, q *Queue, acks, returns []outc
 	})...)
 }
 
-// attempt settles the jobs in one call, concludes those that are settled, and returns those to be tried again: no
-// reply says what became of them, and their leases last.
+// attempt settles the jobs in one call and concludes those that are settled. It returns those that are to be tried
+// again: no reply says what became of them, and their leases still hold.
 func (c *consumer) attempt(work context.Context, os []outcome,
 	call func(context.Context, []*Delivery) error) (unsettled []outcome) {
 	if len(os) == 0 {
@@ -247,14 +248,14 @@ func (c *consumer) attempt(work context.Context, os []outcome,
 	return unsettled
 }
 
-// conclude reports what became of a job, counts it by that, and keeps its lease no more.
+// conclude reports what became of a job, counts it, and ends the renewal of its lease.
 func (c *consumer) conclude(o outcome) {
 	d := o.delivery
 	became, _ := o.became()
 	if o.failed() && !o.stopped && c.opts.OnError != nil {
 		c.opts.OnError(o.jobError())
 	}
-	// The next delivery of a job that was returned before its handler began says more.
+	// For a job that was returned before its handler began, the next delivery causes the event.
 	if observe := d.queue.opts.Observe; observe != nil && (o.ran || became != OutcomeRetried) {
 		observe(o.event())
 	}
@@ -268,7 +269,7 @@ func (c *consumer) conclude(o outcome) {
 	delete(c.held, d)
 }
 
-// count adds the end of a delivery to those of the consumer and of the day.
+// count adds the end of a delivery to the counts of the consumer and of the day.
 func (c *consumer) count(d *Delivery, became Outcome) {
 	var processed, failed, dead, expired int64
 	switch became {
@@ -294,7 +295,7 @@ func (c *consumer) count(d *Delivery, became Outcome) {
 	}
 }
 
-// judge decides how a job is returned that is not finished, and not settled by its handler.
+// judge decides how a job is returned that is not finished and that its handler has not settled.
 func (c *consumer) judge(o *outcome) {
 	o.nack = &gen.QueueNackJob{}
 	if o.err != nil && o.err != errExpired && o.delivery.settled.Load() == notSettled {
@@ -302,7 +303,7 @@ func (c *consumer) judge(o *outcome) {
 	}
 }
 
-// nackOf says how a job that is not finished is returned.
+// nackOf returns how a job that is not finished is returned.
 func (c *consumer) nackOf(o outcome) gen.QueueNackJob {
 	d := o.delivery
 	var snoozed *snooze
@@ -325,7 +326,7 @@ func (c *consumer) nackOf(o outcome) gen.QueueNackJob {
 	return nack
 }
 
-// backoff is the delay before the next delivery in ms, the default one where Backoff panics.
+// backoff returns the delay before the next delivery in ms, and the default delay if Backoff panics.
 func (c *consumer) backoff(d *Delivery) (ms int64) {
 	defer func() {
 		if p := recover(); p != nil {

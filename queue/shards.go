@@ -14,14 +14,13 @@ import (
 // MaxShards bounds the shards of one queue.
 const MaxShards = 256
 
-// Shards is a queue in n parts, the queues name.0 to name.(n-1). Each has a hash tag of its own, so they spread
-// over the nodes of a Redis Cluster. The promises of a Queue hold within a shard; between shards there is no order
-// and no common step.
+// Shards is a queue in n parts, the queues name.0 to name.(n-1). Each shard has a hash tag of its own, so the shards
+// spread over the nodes of a Redis Cluster. The promises of a Queue hold within a shard. Between shards there is no
+// order and no atomic step.
 //
 // A job belongs to the shard of its unique name or, without one, of its id. So a unique name is held once over all
-// shards. An id is known once within its shard: the same id under two unique names can exist twice. Another n sends
-// ids and names to other shards; change it only while the shards are empty. Its methods are safe for concurrent
-// use.
+// shards. An id exists once within its shard: the same id with two unique names can exist twice. Another n assigns ids
+// and names to other shards, so change n only while the shards are empty. The methods are safe for concurrent use.
 type Shards struct {
 	name   string
 	queues []*Queue
@@ -49,12 +48,12 @@ func NewShards(client lua.Client, name string, n int, opts *Options) (*Shards, e
 	return s, nil
 }
 
-// Queues returns the shards in order, for what Shards has no method for: SetLimit, Audit, Peek, a Poller. The slice
+// Queues returns the shards in order, for uses without a method of Shards: SetLimit, Audit, Peek, a Poller. The slice
 // is a copy.
 func (s *Shards) Queues() []*Queue { return slices.Clone(s.queues) }
 
-// route is the shard of a unique name or id: FNV-1a of 64 bits, mixed once more because its lowest bits depend only
-// on the lowest bits of each byte. It must never change: existing jobs depend on it.
+// route returns the shard of a unique name or id. It is FNV-1a of 64 bits, mixed once more because its lowest bits
+// depend only on the lowest bits of each byte. It must never change: existing jobs depend on it.
 func (s *Shards) route(text string) int {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(text))

@@ -7,15 +7,15 @@ import (
 )
 
 // Consume runs a consumer for each shard, as Queue.Consume does, with Concurrency handlers in all. The shards take
-// turns: however many jobs one shard has, a job of another waits for at most one handler of each shard. One busy
-// shard alone can use all handlers. For that each shard takes up to Concurrency jobs; those that wait for their
-// turn are leased meanwhile. Lower Concurrency where jobs are slow and other processes could run them. The wait for a
-// turn is before the handler: it is no part of Job.Timeout or Event.Run, a job that expires meanwhile does not run, and
-// one that waits when the consumer stops is returned without a failure or an Event.
+// turns: however many jobs one shard has, a job of another shard waits for at most one handler of each shard. One busy
+// shard alone can use all handlers. Therefore each shard takes up to Concurrency jobs, and those that wait for their
+// turn are leased meanwhile. Lower Concurrency if jobs are slow and other processes could run them. The wait for a turn
+// comes before the handler: it is not part of Job.Timeout or Event.Run. A job that expires meanwhile does not run. A
+// job that waits when the consumer stops is returned without a failure or an Event.
 //
-// With Drain it ends when all shards are empty; a job pushed to a drained shard waits until the others are drained.
-// A failure that no retry can cure, on any shard, ends all consumers. All shards of a server share one connection for
-// their subscriptions.
+// With Drain, Consume ends when all shards are empty. A job that is pushed to a drained shard waits until the others
+// are drained. A failure of any shard that no retry can cure ends all consumers. All shards of a server share one
+// connection for their subscriptions.
 func (s *Shards) Consume(ctx context.Context, opts *ConsumeOptions, h Handler) (Consumed, error) {
 	var o ConsumeOptions
 	if opts != nil {
@@ -75,9 +75,9 @@ func (c *Consumed) plus(d Consumed) {
 	c.Expired, c.Cancelled = c.Expired+d.Expired, c.Cancelled+d.Cancelled
 }
 
-// line is the way of one consumer to places for its handlers, which several consumers share. Of each consumer only
-// one job at a time waits for a place, and Go serves those that wait on a channel in order of arrival: so the
-// consumers take turns. A nil line has a place for each handler.
+// line leads the jobs of one consumer to places for handlers, which several consumers share. Only one job of each
+// consumer at a time waits for a place. Go serves those that wait on a channel in order of arrival, so the consumers
+// take turns. A nil line has a place for each handler.
 type line struct {
 	first  chan struct{} // the job that waits for a place
 	places chan struct{}

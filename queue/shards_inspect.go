@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// ShardsStats are the counts of all shards, added up, and of each.
+// ShardsStats has the sums of all shards' counts, and the counts of each shard.
 type ShardsStats struct {
-	// Stats are sums. Oldest and NextDue are the earliest, Now is the latest. Paused reports that all shards are
-	// paused. Limit is 0 when one shard has none.
+	// Stats has the sums. Oldest and NextDue are the earliest times of the shards, Now is the latest. Paused reports
+	// that all shards are paused. Limit is 0 if one shard has no limit.
 	Stats
 	Shards []Stats
 }
@@ -44,10 +44,10 @@ func (s *Stats) plus(t Stats) {
 	s.Oldest, s.NextDue = earlier(s.Oldest, t.Oldest), earlier(s.NextDue, t.NextDue)
 }
 
-// Cancel removes jobs from whichever shard has them; see Queue.Cancel. A job with a unique name may be in another
-// shard than that of its id, so ids that are Absent there are looked up in all other shards. With an error, a job
-// reported as Absent may exist: where the shard of its id has not answered, no other shard is asked. Cost: at most two
-// concurrent rounds of calls.
+// Cancel removes jobs from the shards that have them; see Queue.Cancel. A job with a unique name may be in another
+// shard than that of its id. So Cancel looks up ids that are Absent there in all other shards. With an error, a job
+// reported as Absent may exist: if the shard of its id has not answered, no other shard is asked. Cost: at most two
+// rounds of concurrent calls.
 func (s *Shards) Cancel(ctx context.Context, ids ...string) ([]State, error) {
 	return s.endJobs(ids, func(q *Queue, ids []string) ([]State, error) { return q.Cancel(ctx, ids...) })
 }
@@ -57,8 +57,8 @@ func (s *Shards) CancelIn(ctx context.Context, in []State, ids ...string) ([]Sta
 	return s.endJobs(ids, func(q *Queue, ids []string) ([]State, error) { return q.CancelIn(ctx, in, ids...) })
 }
 
-// BuryJobs moves jobs to the dead set of whichever shard has them; see Queue.BuryJobs. Ids are looked up as in Cancel.
-// Options.Dead bounds the dead set of each shard.
+// BuryJobs moves jobs to the dead sets of the shards that have them; see Queue.BuryJobs. Ids are looked up as in
+// Cancel. Options.Dead bounds the dead set of each shard.
 func (s *Shards) BuryJobs(ctx context.Context, reason string, ids ...string) ([]State, error) {
 	return s.endJobs(ids, func(q *Queue, ids []string) ([]State, error) { return q.BuryJobs(ctx, reason, ids...) })
 }
@@ -70,8 +70,8 @@ func (s *Shards) BuryJobsIn(ctx context.Context, in []State, reason string, ids 
 	})
 }
 
-// endJobs calls each shard for the ids that are its own, and then the others for those that it says are Absent. An id
-// whose own shard has not answered is not looked up: another job may have it elsewhere.
+// endJobs calls each shard for the ids that belong to it, and then the other shards for the ids that are Absent there.
+// An id whose own shard has not answered is not looked up: another shard may have another job with that id.
 func (s *Shards) endJobs(ids []string, call func(*Queue, []string) ([]State, error)) ([]State, error) {
 	out := make([]State, len(ids))
 	answered := make([]bool, len(s.queues))
@@ -120,8 +120,8 @@ func (s *Shards) endParts(ids []string, parts [][]int, out []State,
 	})
 }
 
-// Reschedule changes when a scheduled job is due, in whichever shard has it; see Queue.Reschedule. It asks the
-// shard of the id first, then all others concurrently.
+// Reschedule changes when a scheduled job is due, in the shard that has it; see Queue.Reschedule. It asks the shard of
+// the id first, then all others concurrently.
 func (s *Shards) Reschedule(ctx context.Context, id string, at time.Time) (Rescheduled, error) {
 	home := s.route(id)
 	out, err := s.queues[home].Reschedule(ctx, id, at)

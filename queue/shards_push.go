@@ -19,8 +19,8 @@ import (
 
 // ShardsPushed is the result of a push to shards.
 type ShardsPushed struct {
-	// Pushed is the sum of the parts that were added. IDs are those of all jobs given, in order; Now is the latest
-	// of the shards' times.
+	// Pushed is the sum of the parts that were added. IDs are the ids of all jobs given, in order. Now is the latest of
+	// the shards' times.
 	Pushed
 	// Token repeats the call with PushOnce.
 	Token string
@@ -41,10 +41,10 @@ type ShardPushed struct {
 	named  bool // the caller chose the id of a job
 }
 
-// Push adds the jobs, each to its shard, to all shards concurrently: one round trip. Each shard gets all of its
-// jobs or none; the call as a whole is not atomic. When the error is not nil, Parts says which shards failed and
-// why, and the others have their jobs. The error names the queues. To add what is missing, and nothing twice, call
-// PushOnce with the Token of the result and the same jobs within Options.Receipt, or a minute if that is longer.
+// Push adds each job to its shard, to all shards concurrently, in one round trip. Each shard gets all of its jobs or
+// none. The call as a whole is not atomic. When the error is not nil, Parts says which shards failed and why, and the
+// other shards have their jobs. The error names the queues. To add what is missing and nothing twice, call PushOnce
+// with the Token of the result and the same jobs, within Options.Receipt or a minute if that is longer.
 //
 // Bad names (lua.ErrBadName) and more than MaxBatch jobs or about MaxBatchBytes in all (lua.ErrTooLarge) are
 // refused before anything is sent to any shard. Keys and cost: as Queue.Push, for each shard.
@@ -56,16 +56,15 @@ func (s *Shards) Push(ctx context.Context, jobs ...Job) (ShardsPushed, error) {
 	return s.add(ctx, token.String(), max(ownReceipt, s.queues[0].opts.Receipt), jobs, true)
 }
 
-// PushOnce is Push under a token of the caller. A repeat with the same token and the same jobs within
-// Options.Receipt goes to the same shards: those that added their part return the first result and add nothing, the
-// others try again. Jobs may have no id: their ids are derived from the token and their place in the call.
+// PushOnce is Push under a token of the caller. A repeat with the same token and the same jobs within Options.Receipt
+// goes to the same shards. Those that added their part return the first result and add nothing, the others try again.
+// The id of a job without one is derived from the token and the job's place in the call.
 func (s *Shards) PushOnce(ctx context.Context, token string, jobs ...Job) (ShardsPushed, error) {
 	return s.add(ctx, token, s.queues[0].opts.Receipt, jobs, false)
 }
 
-// add pushes under a token. newToken says that the token was not used before. Then ids derived from it are new and
-// need no look-up. With an old token they need one: its receipt may have expired while the jobs are still in the
-// queue.
+// add pushes under a token. newToken says that the token was not used before. Then ids derived from it are new and need
+// no look-up. With an old token they do: its receipt may have expired while the jobs are still in the queue.
 func (s *Shards) add(
 	ctx context.Context, token string, keep time.Duration, jobs []Job, newToken bool,
 ) (ShardsPushed, error) {
@@ -149,8 +148,8 @@ func (b idBase) at(i int) string {
 	return uuid.UUID(b).String()
 }
 
-// named returns the jobs, each with an id: a job without one gets that of its place, where first is the place of the
-// first.
+// named returns the jobs, each with an id. A job without one gets the id of its place; first is the place of the first
+// job.
 func (b idBase) named(jobs []Job, first int) []Job {
 	out := slices.Clone(jobs)
 	for i := range out {

@@ -10,12 +10,12 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Take leases up to max jobs, at most MaxTake of each shard, shard by shard until it has them. Each call begins
+// Take leases up to max jobs, at most MaxTake from each shard, shard by shard until it has max jobs. Each call begins
 // with the next shard, so every shard comes first once in n calls. A max below 1 is lua.ErrOutOfRange.
 //
-// With an error the deliveries of the other shards are valid: handle them. Now is the latest time of the shards
-// asked, NextDue and NextLapse are the earliest; Paused reports that all of them are paused. Keys and atomicity: as
-// Queue.Take, for each shard. Cost: one round trip and up to 1 MiB of bodies for each shard asked.
+// With an error the deliveries from the other shards are valid: handle them. Now is the latest time of the shards that
+// were asked. NextDue and NextLapse are the earliest. Paused reports that all of them are paused. Keys and atomicity:
+// as Queue.Take, for each shard. Cost: one round trip and up to 1 MiB of bodies for each shard asked.
 func (s *Shards) Take(ctx context.Context, max int) (Taken, error) {
 	if max < 1 {
 		return Taken{}, s.wrap("take from", &lua.RangeError{Field: "max", Value: fmt.Sprint(max), Min: "1"})

@@ -17,10 +17,11 @@ type Taken struct {
 	Now time.Time
 	// NextDue is when the next scheduled job is due, if there is one.
 	NextDue lua.Opt[time.Time]
-	// NextLapse is when the first lease of the queue ended or will end, as it was before this take. Once it has
+	// NextLapse is when the first lease that the queue had before this take ended or will end. When this time has
 	// passed, Reclaim has a job to return.
 	NextLapse lua.Opt[time.Time]
-	// Dropped counts entries of the ready list whose job was cancelled or deleted, and jobs that had expired.
+	// Dropped counts the entries of the ready list that the take dropped: their job was cancelled or deleted, or had
+	// expired.
 	Dropped int
 	// Paused reports that the queue gives out no jobs; see Queue.Pause.
 	Paused bool
@@ -32,15 +33,16 @@ const MaxTake = 300
 // takeBytes bounds the bodies of one take, so that no reply stalls the server.
 const takeBytes = MaxBatchBytes
 
-// Take leases up to max of the oldest ready jobs for Options.Lease: at most MaxTake, and fewer when their bodies
-// exceed 1 MiB, but at least one. Scheduled jobs that are due become ready in the same script, so delays need no
-// Poller. A job that has expired is deleted, in a second round trip of at most a second, or after its lease where that
-// fails; one that expires while the call is on its way is returned, for the next Take to decide. An empty queue gives
-// an empty result. A max below 1 is lua.ErrOutOfRange. With an error there are no deliveries.
+// Take leases up to max of the oldest ready jobs for Options.Lease: at most MaxTake, and fewer if their bodies exceed 1
+// MiB, but at least one. Scheduled jobs that are due become ready in the same script, so delays need no Poller. An
+// empty queue gives an empty result. A max below 1 is lua.ErrOutOfRange. With an error there are no deliveries.
 //
-// After a lost reply Take repeats itself and returns the jobs that the first attempt leased, under the same lease.
-// When no attempt had a reply, the next Take of this Queue returns them, under a new lease. No failure is counted. An
-// attempt that reaches the server late, after another one had the reply or a later call, takes nothing.
+// Take deletes a job that has expired, in a second round trip of at most a second. If that fails, the job is deleted
+// after its lease. A job that expires while the call is on its way is returned to the queue, and the next Take decides.
+//
+// After a lost reply Take repeats itself and returns the jobs that the first attempt leased, under the same lease. When
+// no attempt had a reply, the next Take of this Queue returns them, under a new lease. No failure is counted. An
+// attempt that reaches the server late, after the reply to another attempt or after a later call, takes nothing.
 //
 // One script, atomic to other clients. A write refused half-way can deliver a job twice, never lose one. Keys: r,
 // s, b, l, n, c, w, o, d, i; the receipt lasts as long as the lease, and at least a minute. Cost: O(log n) for each
@@ -55,11 +57,11 @@ func (q *Queue) Take(ctx context.Context, max int) (Taken, error) {
 	return q.withoutExpired(ctx, t[0]), nil
 }
 
-// expiredWithin bounds the deletion of expired jobs, which the jobs of the same take wait for.
+// expiredWithin bounds the deletion of expired jobs, because the other jobs of the take wait for it.
 const expiredWithin = time.Second
 
-// withoutExpired deletes the expired jobs of a take, and returns those that may expire now. Those that it cannot delete
-// are left to their lease: the next take after that deletes them.
+// withoutExpired deletes the expired jobs of a take, and gives back those that may be expiring now. The lease of a job
+// that it cannot delete ends by time, and a take after that deletes the job.
 func (q *Queue) withoutExpired(ctx context.Context, t Taken) Taken {
 	var live, unsure, expired []*Delivery
 	for _, d := range t.Deliveries {
@@ -83,8 +85,8 @@ func (q *Queue) withoutExpired(ctx context.Context, t Taken) Taken {
 	return t
 }
 
-// take takes up to max jobs of all queues together, in their order, and returns what it got of each. When it finds no
-// job, the same script adds the name to the waiters of each queue for that long, unless it is empty.
+// take takes up to max jobs from all queues together, in their order, and returns what it got from each. When it finds
+// no job and waiter is not empty, the same script adds that name to the waiters of each queue for the time wait.
 func (by *taker) take(ctx context.Context, max int, waiter string, wait time.Duration) ([]Taken, error) {
 	p := gen.QueueTakeParams{
 		Max: int64(min(max, MaxTake)), Bytes: takeBytes, Waiter: waiter, Wait: wait, Token: by.call, Since: by.since,
@@ -106,7 +108,7 @@ func (by *taker) take(ctx context.Context, max int, waiter string, wait time.Dur
 	return out, nil
 }
 
-// taken is the reply of a take: what each queue gave.
+// taken returns what each queue gave, from the reply to a take.
 func (by *taker) taken(r *gen.QueueTakeResult, sent time.Time) ([]Taken, error) {
 	out, all := make([]Taken, len(by.from)), make([]*Delivery, 0, len(r.Jobs))
 	if len(r.States) != len(out) {
@@ -138,7 +140,7 @@ func (by *taker) taken(r *gen.QueueTakeResult, sent time.Time) ([]Taken, error) 
 	return out, nil
 }
 
-// delivered is a job that a take has leased.
+// delivered makes the Delivery of a job that a take has leased.
 func (q *Queue) delivered(j gen.QueueTakeJob, now time.Time, fence int64, sent time.Time) *Delivery {
 	d := &Delivery{ID: j.ID, Body: j.Body, EnqueuedAt: j.EnqueuedAt, Attempt: int(j.Failures) + 1, queue: q}
 	d.taken = now
@@ -148,7 +150,7 @@ func (q *Queue) delivered(j gen.QueueTakeJob, now time.Time, fence int64, sent t
 	return d
 }
 
-// micros is an optional time that the server gave in microseconds.
+// micros returns an optional time that the server gave in microseconds.
 func micros(at lua.Opt[int64]) lua.Opt[time.Time] {
 	us, ok := at.Get()
 	if !ok {
@@ -157,9 +159,9 @@ func micros(at lua.Opt[int64]) lua.Opt[time.Time] {
 	return lua.Some(time.UnixMicro(us))
 }
 
-// expired reports that the job is of no use any more.
+// expired reports whether the job has expired.
 func (d *Delivery) expired() bool { return !d.expires.IsZero() && time.Until(d.expires) <= 0 }
 
-// mayRun reports that the job has not expired, however long the request of its take was on its way. A job that may not
-// run and has not expired is returned: the next take reads the server's clock again.
+// mayRun reports whether the job has certainly not expired, however long the request of its take was on its way. A job
+// that may not run and has not certainly expired is returned: the next take reads the server's clock again.
 func (d *Delivery) mayRun() bool { return d.mayExpire.IsZero() || time.Until(d.mayExpire) > 0 }

@@ -16,7 +16,7 @@ import (
 )
 
 // taker makes one take at a time, each with the next number. Its receipt at each queue has what its last take leased
-// there, so that the repeat of a take without a reply returns the same jobs, and a copy that comes late none.
+// there. So the repeat of a take without a reply returns the same jobs, and a late copy takes none.
 type taker struct {
 	from     []tap // in the order of the take
 	weighted bool  // the order is drawn for each take, with intN
@@ -26,7 +26,7 @@ type taker struct {
 	since    int64 // of the first take since the last reply: the next one repeats those between them
 }
 
-// repeats reports that the last take had no reply.
+// repeats reports whether the last take had no reply, so that the next one repeats it.
 func (by *taker) repeats() bool { return by.since < by.call }
 
 // tap is a queue that a taker takes from.
@@ -45,7 +45,7 @@ func newTaker(sources ...Source) *taker {
 	return by
 }
 
-// begin writes the queues into p. A repeat has the order of the take that it repeats.
+// begin writes the queues into p. A repeat uses the order of the take that it repeats.
 func (by *taker) begin(p *gen.QueueTakeParams) error {
 	if by.weighted && by.drawn != by.since {
 		by.draw()
@@ -61,7 +61,8 @@ func (by *taker) begin(p *gen.QueueTakeParams) error {
 	return nil
 }
 
-// draw puts the queues into a random order: each place goes to one of those left, in proportion to their weights.
+// draw puts the queues into a random order: each place goes to one of the remaining queues, in proportion to their
+// weights.
 func (by *taker) draw() {
 	left := 0
 	for _, t := range by.from {
@@ -86,8 +87,8 @@ func (by *taker) wrap(err error) error {
 	return fmt.Errorf("luatomic: take from %s: %w", strings.Join(names, ", "), layoutError(err))
 }
 
-// takers are those of Queue.Take that make no take now. Those with a take to repeat are at the end, where the next one
-// comes from.
+// takers has the takers of Queue.Take that are idle now. Those with a take to repeat are at the end, from which the
+// next taker comes.
 type takers struct {
 	mu   sync.Mutex
 	idle []*taker
@@ -115,9 +116,10 @@ func (ts *takers) put(t *taker) {
 	}
 }
 
-// returnUnanswered repeats the last take of a consumer that has ended, where that had no reply. The repeat puts the
-// jobs of the first call back and takes one of them, or another where that call took none: the one is returned. An
-// attempt of the first call that comes after the repeat takes nothing. It is not repeated: the leases end.
+// returnUnanswered repeats the last take of a consumer that has ended, if that take had no reply. The repeat puts the
+// jobs of the first call back and takes one of them, or another job if that call took none. returnUnanswered then
+// returns that job. An attempt of the first call that arrives after the repeat takes nothing. If the repeat fails, it
+// is not made again, and the leases end by time.
 func (c *consumer) returnUnanswered(work context.Context) {
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(work), c.settleBy())
 	defer cancel()
