@@ -4,7 +4,7 @@ import "github.com/redis/go-redis/v9"
 
 // Args returns the arguments of a command as text and numbers, for a hook that shows them. The runtime passes most
 // arguments of a script by reference, to save allocations, and a hook that prints cmd.Args() prints addresses.
-// Arguments can be secret: cut or leave out what must not stand in a trace. The script is named by its digest.
+// Arguments can be secret: truncate or omit what must not be in a trace. The script is named by its digest.
 func Args(cmd redis.Cmder) []any {
 	args := cmd.Args()
 	out := make([]any, len(args))

@@ -9,9 +9,9 @@ import (
 )
 
 // Batch sends many calls in one round trip for each node: a pipeline of scripts. Each call is atomic by itself; the
-// batch is not. Calls run in order, except calls whose script was not loaded, calls that a failing node did not
-// execute, and those that were rows of one command ("---@merge") where one of them raised an error: they are sent again
-// after the others.
+// batch is not. Calls run in order, with exceptions that are sent again after the others: calls whose script was not
+// loaded, calls that a failing node did not execute, and the rows of one command ("---@merge") of which one raised an
+// error.
 //
 // A Batch is not safe for concurrent use. It can be filled and executed again.
 type Batch struct {
@@ -74,7 +74,7 @@ func (f *Future[T]) Get() (T, error) {
 	return decodeCall(f.call, f.decode)
 }
 
-// Resent reports whether the result may answer a repeat of the call: an attempt before had no reply.
+// Resent reports whether the result may be that of a retry: an earlier attempt had no reply.
 func (f *Future[T]) Resent() bool { return f.in.left == nil && f.call.done && f.call.unknown }
 
 // errorOf is the error of a call of the execution. One that Exec has left behind has an unknown outcome.
@@ -85,10 +85,9 @@ func (e *execution) errorOf(c *Call) error {
 	return &Error{Script: c.script.Name, Guarded: c.guarded, Outcome: ErrOutcomeUnknown, Tries: 1, Err: e.left}
 }
 
-// Exec runs the calls and empties the batch. Each Future then has its result;
-// the error returned counts the calls that failed and wraps the first one's. An
-// empty batch costs nothing. Exec returns within 50 ms of the end of ctx, whatever the servers do: what is on its way
-// goes on without it, and its outcome is unknown.
+// Exec runs the calls and empties the batch. Each Future then has its result; the error returned counts the calls that
+// failed and wraps the first one's. An empty batch costs nothing. Exec returns within 50 ms of the end of ctx, whatever
+// the servers do: calls that were sent continue without it, and their outcome is unknown.
 func (b *Batch) Exec(ctx context.Context) error {
 	calls, e := b.calls, b.next
 	b.calls, b.next, b.last = nil, nil, e
@@ -176,12 +175,12 @@ func (b *Batch) run(ctx context.Context, waiting []*Call) execution {
 }
 
 // Wait makes Exec wait until that many replicas of each node have the writes of its calls, or until the timeout is
-// over. It costs no round trip of its own: WAIT is sent in the same pipeline, on the same connection. The timeout
-// must be shorter than the client's ReadTimeout; one below 1 ms is 1 ms.
+// over. It costs no extra round trip: WAIT is sent in the same pipeline, on the same connection. The timeout must be
+// shorter than the client's ReadTimeout; one below 1 ms is 1 ms.
 func (b *Batch) Wait(replicas int, timeout time.Duration) { b.replicas, b.timeout = replicas, timeout }
 
-// Acked returns how many replicas have the writes of the last Exec, the fewest of any node; 0 where that is unknown,
-// with the error of WAIT if it was refused. Without Wait, or for calls that wrote nothing, it has no meaning.
+// Acked returns how many replicas have the writes of the last Exec: the lowest number of any node, or 0 if that is
+// unknown, with the error of WAIT if it was refused. Without Wait, or for calls that wrote nothing, it has no meaning.
 func (b *Batch) Acked() (int, error) {
 	e := b.last
 	if e == nil {

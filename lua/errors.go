@@ -10,19 +10,19 @@ import (
 // The four ways in which a call can fail, for errors.Is. An *Error matches
 // exactly one of them.
 var (
-	// ErrNotExecuted reports that the script did not run, or that one which only reads stopped at an error: nothing
+	// ErrNotExecuted reports that the script did not run, or that a read-only script stopped at an error: nothing
 	// changed.
 	ErrNotExecuted = errors.New("not executed")
-	// ErrOutcomeUnknown reports that the script was sent and no reply arrived. It ran once or not at all, or runs
-	// later, also after other calls: it may still be on its way. A script declared "@retry safe" may have run several
-	// times, with the effect of once.
+	// ErrOutcomeUnknown reports that the script was sent and no reply arrived. It ran once or not at all, or it is
+	// still on its way and runs later, even after other calls. A script declared "@retry safe" may have run several
+	// times, with the effect of one run.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 	// ErrExecutedInPart reports that the script stopped at an error in the middle. Its earlier writes stay: Redis
 	// does not roll back. The contract in the script's header states the possible effects.
 	ErrExecutedInPart = errors.New("executed in part")
 	// ErrRefused reports that the script itself answered with a declared error, or its guard with ErrFenced. The
-	// runtime knows it by the first word of the error, and by the end of the text, where the server names the line of
-	// an error that was raised. Data in the text changes nothing.
+	// runtime recognizes it by the first word of the error, and by the end of the text, where the server names the line
+	// of an error that was raised. Data in the text does not matter.
 	ErrRefused = errors.New("refused")
 )
 
@@ -36,12 +36,12 @@ var (
 	ErrBadName = errors.New("bad name")
 	// ErrCrossSlot reports that the keys of a call are in different slots.
 	ErrCrossSlot = errors.New("keys in different cluster slots")
-	// ErrBadReply reports that a reply has another form than the header declares: the generated code does not match
+	// ErrBadReply reports that a reply has another shape than the header declares: the generated code does not match
 	// the script on the server.
 	ErrBadReply = errors.New("bad reply")
-	// ErrWrongType reports that a key holds another Redis type than the script works on. It comes with the key and
-	// both types if a search of at most one second after the call or its batch finds them. A key whose name goes on
-	// behind its tag and one letter, as {mail}:i:token, is shown as {mail}:i:*, since that can be a secret.
+	// ErrWrongType reports that a key holds another Redis type than the script works on. It names the key and both
+	// types if a search of at most one second, after the call or its batch, finds them. A key whose name continues
+	// after its tag and one letter, such as {mail}:i:token, is shown as {mail}:i:*, because the rest can be a secret.
 	ErrWrongType = errors.New("wrong type")
 	// ErrNotLoaded reports that the server does not have the script and this user may load it neither by SCRIPT LOAD
 	// nor by EVAL: nothing changed. Another user loads it with Preload, or luatomic load. It comes as an *Error.
@@ -53,7 +53,7 @@ var (
 	// neither did the call. With ErrOutcomeUnknown an earlier attempt, whose reply was lost, may have run while the
 	// lease was held.
 	ErrFenced = errors.New("fenced")
-	// ErrNotRun is the result of a Future whose batch was not executed yet.
+	// ErrNotRun is the result of a Future whose batch has not been executed yet.
 	ErrNotRun = errors.New("batch not executed yet")
 )
 
@@ -72,7 +72,7 @@ type Error struct {
 	Line int
 	// Tries is how often the call was sent.
 	Tries int
-	// Detail has more information where it is known: for WRONGTYPE the key and both types.
+	// Detail has more information if it is known: for WRONGTYPE the key and both types.
 	Detail string
 	// Err is the error as go-redis returned it, without arguments of the call that the server quotes.
 	Err error
@@ -174,7 +174,7 @@ const maxName = 128
 // characters. The error wraps ErrBadName, states the rule and quotes the value.
 func CheckName(param, value string) error { return checkName(param, value, false) }
 
-// CheckSecret is CheckName for a value that no error shows, such as a token.
+// CheckSecret is CheckName for a value that no error may show, such as a token.
 func CheckSecret(param, value string) error { return checkName(param, value, true) }
 
 func checkName(param, value string, secret bool) error {

@@ -17,15 +17,15 @@ type Lease interface {
 	GuardToken() string
 }
 
-// Guard returns a client on which every generated function runs its script behind a guard: the guard checks whether
-// the lease is held now, by the server's clock, and the script works in the same step. Where the lease is not held,
-// the call fails with [ErrFenced]. So a holder that was paused beyond the end of its lease changes nothing, without a
-// fence stored in the data.
+// Guard returns a client on which every generated function runs its script behind a guard: the guard checks whether the
+// lease is held now, by the server's clock, and the script works in the same step. If the lease is not held, the call
+// fails with [ErrFenced]. So a holder that was paused beyond the end of its lease changes nothing, and the data needs
+// no stored fence.
 //
 // The guard is a Lua file that ---@guard in the script's header names; its text and the script's are sent as one. The
-// call of a script without one fails with [ErrNoGuard], and nothing is sent. The key of the lease must be in the slot
-// of the call's keys, else the error is [ErrCrossSlot]. Key and token are read for each call; in a batch, when the
-// call is queued.
+// call of a script without a guard fails with [ErrNoGuard], and nothing is sent. The key of the lease must be in the
+// slot of the call's keys; otherwise the error is [ErrCrossSlot]. Key and token are read for each call; in a batch,
+// when the call is queued.
 //
 // Only generated functions are guarded: a plain command, such as Set, goes to client unchanged. A client has at most
 // one guard.

@@ -130,10 +130,10 @@ func owner(ctx context.Context, client Client, key string) (*redis.Client, error
 	return nil, nil
 }
 
-// Preload loads the scripts on every node that the client reaches: all masters and replicas of a cluster, all shards
-// of a ring except those that its heartbeat has found down. A script with a guard is loaded twice, alone and behind
-// it. Programs whose user may run neither EVAL nor SCRIPT LOAD need it once, from a user that may, after each start
-// or failover of a server. It continues when a node fails and returns all failures joined.
+// Preload loads the scripts on every node that the client reaches: all masters and replicas of a cluster, all shards of
+// a ring except those that its heartbeat has found down. A script with a guard is loaded twice, alone and behind it. If
+// the user of a program may run neither EVAL nor SCRIPT LOAD, another user must call Preload once after each start or
+// failover of a server. It continues when a node fails and returns all failures joined.
 func Preload(ctx context.Context, client Client, scripts ...*Script) error {
 	if g, ok := client.(*guarded); ok {
 		client = g.Client

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Reply decodes one reply of a script. A read of a wrong type records an error and returns the zero value. Run
-// returns the first error. Nothing panics.
+// Reply decodes one reply of a script. If a value has the wrong type, the method records an error and returns the zero
+// value. Run returns the first error. No method panics.
 type Reply struct {
 	script string
 	value  any // the whole reply, until Tuple

@@ -1,10 +1,10 @@
-// Package lua is the runtime under every function that luagen generates: it sends a script by its digest, loads it
-// where the server does not have it, retries it only where a retry is safe, and decodes the reply strictly.
+// Package lua is the runtime under every function that luagen generates: it sends a script by its digest, loads it if
+// the server does not have it, retries it only if a retry is safe, and decodes the reply strictly.
 //
 // # Sending a call
 //
-// A generated function builds a [Call] (keys first, then arguments), and [Run] sends it as EVALSHA.
-// go-redis re-sends a command whose reply was lost, up to four executions in all. A Call forbids that (NoRetry) and
+// A generated function builds a [Call] (keys first, then arguments), and [Run] sends it as EVALSHA. By default go-redis
+// sends a command again when its reply was lost, so it may run up to four times. A Call forbids that (NoRetry) and
 // decides by the outcome of the failure:
 //
 //   - not executed ([ErrNotExecuted]): the connection was never made, or the
@@ -20,22 +20,22 @@
 //
 // # Round trips that calls share
 //
-// A call that is alone is sent at once. Beside other calls it waits until the goroutines that can run have had their
-// turn. Then these calls go out together: in one pipeline, and as the rows of one command where the script is one for
-// many ("---@merge" in its header). At most four round trips to a server are under way, three while more callers share
-// them; later calls wait for one of them to return, but not for one that takes longer than 20 ms. No timer delays a
-// call. Each call has its own outcome, as if it had been sent alone. Calls share round trips on a Client (with
-// Sentinel, too), an AutoPipeliner on one, a ClusterClient and a Ring, per node; calls of more than 64 KiB, and those
-// on another client, are sent by themselves. [Direct] switches the sharing off for a client.
+// A single call is sent immediately. If there are other calls, it waits until all runnable goroutines have had their
+// turn. Then these calls are sent together: in one pipeline, and as the rows of one command if the script is one for
+// many ("---@merge" in its header). At most four round trips to a server are in progress, three while more callers
+// share them. Later calls wait for one of them to return, but not for one that takes longer than 20 ms. No timer delays
+// a call. Each call has its own outcome, as if it had been sent alone. Calls share round trips, per node, on a Client
+// (also with Sentinel), an AutoPipeliner on one, a ClusterClient and a Ring. Calls of more than 64 KiB, and those on
+// other kinds of clients, are sent alone. [Direct] switches the sharing off for a client.
 //
 // A call that shares round trips returns when its context ends, whatever the server does: with [ErrNotExecuted] if it
-// was not written yet, else with [ErrOutcomeUnknown]. A call that is sent by itself returns when go-redis does, which
+// was not written yet, otherwise with [ErrOutcomeUnknown]. A call that is sent alone returns when go-redis does, which
 // waits for its ReadTimeout (5 s) unless the client has ContextTimeoutEnabled.
 //
 // # What is checked before any I/O
 //
-// Names, bounds, the number of items and bytes in one call, and that all keys hash to one Redis Cluster slot: on a
-// single server too, so that a mistake that only a cluster refuses shows in development.
+// Names, bounds, the number of items and bytes in one call, and that all keys hash to one Redis Cluster slot. The last
+// is checked on a single server too, so that a mistake that only a cluster would refuse shows in development.
 package lua
 
 import (
@@ -46,13 +46,10 @@ import (
 	"github.com/luatomic/luatomic/internal/luahook"
 )
 
-// Client is any go-redis client: Client, ClusterClient, Ring, the Sentinel
-// failover client, or an AutoPipeliner on a Client or ClusterClient. A struct of
-// the caller with a *Client, *ClusterClient or *Ring in it is one too; its calls
-// share no round trips. Where it has the interface in it, its servers are not
-// known, and each name that is subscribed to costs a connection. A
-// redis.Pipeliner is not one: its EVALSHA cannot recover from NOSCRIPT. Use
-// [Batch].
+// Client is any go-redis client: Client, ClusterClient, Ring, the Sentinel failover client, or an AutoPipeliner on a
+// Client or ClusterClient. A struct of the caller that embeds a *Client, *ClusterClient or *Ring is one too, but its
+// calls share no round trips. If it embeds the interface, its servers are not known, and each subscribed name costs a
+// connection. A redis.Pipeliner is not a Client: its EVALSHA cannot recover from NOSCRIPT. Use [Batch].
 type Client = redis.UniversalClient
 
 // Retry is whether a script may run again when the outcome of the first run is unknown.
@@ -61,9 +58,8 @@ type Retry uint8
 const (
 	// RetryNever reports ErrOutcomeUnknown instead of a second run.
 	RetryNever Retry = iota
-	// RetrySafe allows a second run: it has no further effect. The first copy may still be on its way and run after
-	// other calls, so that a script which overwrites a value that changes is not safe: carry a version, a token or a
-	// fence.
+	// RetrySafe allows a second run, because it has no further effect. The first copy may still be on its way and run
+	// after other calls. So a script that overwrites a changing value is not safe: pass a version, a token or a fence.
 	RetrySafe
 )
 
@@ -90,10 +86,9 @@ type Script struct {
 	// Retry is the declared retry class.
 	Retry Retry
 	// ReadOnly scripts are sent as EVALSHA_RO and may run on a replica, on a client of that replica. A ClusterClient
-	// sends them to the master, also one that may read from replicas: these may be behind.
+	// sends them to the master, even if it may read from replicas, because those can lag.
 	ReadOnly bool
-	// AnySlot allows keys in different slots, for layouts without a hash tag. A
-	// Redis Cluster refuses them.
+	// AnySlot allows keys in different slots, for layouts without a hash tag. A Redis Cluster refuses such calls.
 	AnySlot bool
 	// MaxBytes limits keys and arguments of one call. Zero means 1 MiB.
 	MaxBytes int
@@ -101,10 +96,10 @@ type Script struct {
 	Keys []Key
 	// Codes are the first words of the errors that the script returns: its @error.
 	Codes []string
-	// Merge describes a script for many; nil for a script of which each call is a command.
+	// Merge describes a script for many; nil if each call of the script is a command.
 	Merge *Merge
-	// Guarded is the script behind its guard, which Guard runs; zero where the header has no @guard. It has one more
-	// key and one more argument, the last ones.
+	// Guarded is the script behind its guard, which Guard runs; zero if the header has no @guard. It has one more key
+	// and one more argument, in the last place.
 	Guarded Text
 }
 

@@ -39,9 +39,9 @@ type sharing struct {
 	lanes sync.Map    // *lane by the address of the node, or 0 for the one server and while no node is known
 }
 
-// Direct has every later call on the client sent by itself, as a plain command is, and returns the client. Without it,
-// calls on a client that the package comment names share round trips while several are under way. A call that is sent
-// by itself returns when go-redis does, which may be seconds after the end of its context.
+// Direct makes every later call on the client go out alone, as a plain command does, and returns the client. Without
+// it, concurrent calls share round trips on the clients that the package comment names. A call that is sent alone
+// returns when go-redis does, which may be seconds after the end of its context.
 func Direct(client Client) Client {
 	plain := client
 	if g, ok := client.(*guarded); ok {

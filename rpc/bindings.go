@@ -187,17 +187,17 @@ func (o *bindings) renewed(connection string, since time.Time) (bound bool) {
 
 // Bind makes this node the owner of a connection, so that calls with CallOptions.Connection come here. It fails with
 // ErrConnectionTaken when another live node owns it. The binding lasts until Unbind, or until this node dies or its Run
-// ends; the node renews it, and binds it anew where Redis has lost it with all else. After an error the connection is
-// not this node's: what a request of unknown outcome binds is freed again with the next heartbeats. Checking the owner
+// ends. The node renews it, and binds the connection again if Redis has lost its data. After an error this node does
+// not own the connection: what a request of unknown outcome binds is freed with the next heartbeats. Checking the owner
 // and binding are one script, on one key that expires after an hour without renewal. Cost: one round trip. Bind waits
 // for Ready.
 func (b *Bus) Bind(ctx context.Context, connection string) error {
 	return b.bind(ctx, connection, lua.Opt[string]{})
 }
 
-// Rebind takes a connection from the node that owns it, which from names as in Bus.Node. It fails with
-// ErrConnectionTaken when another node owns it, or none, and with lua.ErrBadName where from is empty: Bind takes a
-// connection that is free. The node that has lost it gets a notice, and binds it no more. All else is as in Bind.
+// Rebind takes a connection over from its owner, whose Bus.Node is from. It fails with ErrConnectionTaken if another
+// node owns the connection, or none does, and with lua.ErrBadName if from is empty: use Bind for a free connection. The
+// old owner is notified, and does not bind the connection again. Everything else is as in Bind.
 func (b *Bus) Rebind(ctx context.Context, connection, from string) error {
 	err := checkNode(from)
 	if from == "" {
@@ -274,8 +274,8 @@ func taken(connection, owner string) error {
 	return fmt.Errorf("%w: %s; Rebind takes %q from it", ErrConnectionTaken, owner, connection)
 }
 
-// Unbind gives up a connection and reports whether this node owned it, whichever Bind of this node made it so. It
-// waits for a Bind or Unbind of this node that is under way for the same connection. Check and removal are one script
+// Unbind gives up a connection and reports whether this node owned it, whichever Bind of this node had bound it. It
+// waits for a Bind or Unbind of the same connection that is in progress on this node. Check and removal are one script
 // and one round trip.
 func (b *Bus) Unbind(ctx context.Context, connection string) (bool, error) {
 	if err := lua.CheckName("connection", connection); err != nil {

@@ -38,8 +38,8 @@ type Bus struct {
 	bodies    bodies
 }
 
-// NewBus returns the bus of that name; nil options mean the defaults. It sends nothing and starts nothing: call Run.
-// It fails with lua.ErrBadName for a name, prefix or node that cannot be part of a key.
+// NewBus returns the bus of that name; nil options mean the defaults. It sends and starts nothing: call Run. It fails
+// with lua.ErrBadName for a name, prefix or node that cannot be part of a key.
 func NewBus(client lua.Client, name string, opts *Options) (*Bus, error) {
 	b := &Bus{client: client, name: name}
 	b.shard = nodes.Clustered(client)
@@ -84,12 +84,12 @@ func (b *Bus) setUp() {
 	b.bodies.init(b.client)
 }
 
-// Node is the unique name of this node: Options.Node and a random part, which is new with each Run but the first.
-// CallOptions.Node takes it.
+// Node is the unique name of this node: Options.Node and a random part, which changes with each Run after the first.
+// Use it as CallOptions.Node.
 func (b *Bus) Node() string { return *b.incarnation.Load() }
 
-// Ready waits until Run has subscribed and has announced all methods that are served by now: every bus can call them
-// then. Where no Run is running, or its context has ended, it waits for the next one. It fails when ctx ends.
+// Ready waits until Run has subscribed and has announced all methods that the bus serves. From then on every bus can
+// call them. If Run is not running, or its context has ended, Ready waits for the next Run. It fails when ctx ends.
 func (b *Bus) Ready(ctx context.Context) error {
 	_, version := b.serving.announced()
 	if err := b.liveness.await(ctx, version, nil); err != nil {

@@ -11,17 +11,17 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Cast sends the request to one live node and does not wait: it runs at most once, and there is no answer. It fails
-// with ErrNoResponders when no node is subscribed. The handler's error goes to the node's own Options.OnError. A
-// request above 64 KiB fails with lua.ErrTooLarge. An error that matches lua.ErrOutcomeUnknown leaves open whether it
-// was sent. Cost: one round trip, and no key is written. It needs no Run.
+// Cast sends the request to one live node and does not wait: it runs at most once, and there is no reply. It fails with
+// ErrNoResponders when no node is subscribed. The handler's error goes to the node's own Options.OnError. A request
+// above 64 KiB fails with lua.ErrTooLarge. An error that matches lua.ErrOutcomeUnknown leaves open whether it was sent.
+// Cost: one round trip, and no key is written. It needs no Run.
 func (m Method[Req, Res]) Cast(ctx context.Context, b *Bus, in Req) error {
 	_, err := m.cast(ctx, b, in, false)
 	return err
 }
 
 // CastAll sends the request to all live nodes that serve the method, 500 in a round trip, and returns how many were
-// subscribed, also with an error between two of these round trips. All else is as in Cast.
+// subscribed, even if an error ends it between two round trips. Everything else is as in Cast.
 func (m Method[Req, Res]) CastAll(ctx context.Context, b *Bus, in Req) (int, error) {
 	return m.cast(ctx, b, in, true)
 }

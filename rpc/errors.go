@@ -13,10 +13,10 @@ import (
 // Errors of calls. Method.Call says when each of them is returned.
 var (
 	// ErrNoResponders reports that no node could take the call; no handler has run. It is returned as a
-	// *NoRespondersError, at once: after one round trip, or a few where the caller knows nodes that have just died.
+	// *NoRespondersError, immediately: after one round trip, or a few if the caller knows nodes that have just died.
 	ErrNoResponders = errors.New("luatomic: no responder")
-	// ErrNodeLost reports that the node which had the call died or left, or that Redis lost its record. Its handler may
-	// have run, in part or whole; its reply is refused from now on.
+	// ErrNodeLost reports that the node of the call died or left, or that Redis lost the record of the call. The
+	// handler may have run, in part or completely; its reply is refused from now on.
 	ErrNodeLost = errors.New("luatomic: the node is lost")
 	// ErrOverloaded reports that all handlers of all nodes that were asked are busy. No handler has run. It is returned
 	// as a *RemoteError with CodeOverloaded.
@@ -24,7 +24,7 @@ var (
 	// ErrConnectionTaken reports that another live node owns the connection.
 	ErrConnectionTaken = errors.New("luatomic: the connection belongs to another node")
 	// ErrKeyReused reports that the idempotency key was used for another request of the method, or that the codec has
-	// encoded an equal one to other bytes. This request has not been sent.
+	// encoded an equal request to other bytes. This request has not been sent.
 	ErrKeyReused = errors.New("luatomic: the idempotency key belongs to a request with other bytes; " +
 		"repeat that request unchanged, or use a new key for a new one")
 )
@@ -32,9 +32,9 @@ var (
 // NoRespondersError says why no node could take a call. It matches ErrNoResponders.
 type NoRespondersError struct {
 	Method string
-	// Reason is "no node serves it", or one of these with an explanation behind it: "no lease" when the leases of all
-	// nodes that served it have ended, or the node that was named has none; "no subscriber" when nodes are announced
-	// but not connected; "no connection" when no node owns the connection that was named.
+	// Reason is "no node serves it", or one of these, followed by an explanation: "no lease" if the leases of all nodes
+	// that served it have ended, or the named node has none; "no subscriber" if nodes are announced but not connected;
+	// "no connection" if no node owns the named connection.
 	Reason string
 }
 
@@ -62,10 +62,10 @@ const (
 // RemoteError is the answer of a handler that failed. A handler may return one to choose the code.
 type RemoteError struct {
 	Code, Message string
-	// Details are for the caller's program, such as JSON. At most 16 KiB: the caller gets no larger ones, and
-	// Options.OnError of the node says so.
+	// Details are for the caller's program, such as JSON. At most 16 KiB: larger ones are not sent, and Options.OnError
+	// of the node says so.
 	Details string
-	// Node is the node that answered. It is set where the error is received.
+	// Node is the node that answered. The caller's bus sets it.
 	Node string
 }
 

@@ -17,16 +17,16 @@ type Part[Res any] struct {
 	Result Res
 }
 
-// Gather sends the request to all nodes that serve the method and yields their answers as they come, each with the
-// node's name: a result, or the error of that node, as a call to it alone returns it. ErrNodeLost is that of a node
-// that died, ErrNoResponders that of one that could not be reached.
+// Gather sends the request to all nodes that serve the method and yields their answers as they arrive, each with the
+// node's name. An answer is a result, or the error that a call to that node alone would return: ErrNodeLost if the node
+// died, ErrNoResponders if it was unreachable.
 //
-// The nodes expected are those alive in the script that lists them, 500 in a round trip. The sequence ends as soon as
-// each of them has answered or is lost. When the time is over or ctx ends, the last pair has an empty node and a
-// *MissingError; it has ErrNoResponders when no node serves the method. To stop early, break: the handlers of nodes
-// that have not answered are cancelled. Options.WrapCall run once around all of it, while the answers are yielded;
-// their headers go to each node, and their error is the last pair. Cost: a round trip for the list, and a call to each
-// node, whose scripts share round trips. Run must be running.
+// The expected nodes are those that are alive when a script lists them, 500 in a round trip. The sequence ends as soon
+// as each of them has answered or is lost. At the deadline, or when ctx ends, the last pair has an empty node and a
+// *MissingError. If no node serves the method, the last pair has ErrNoResponders. To stop early, break: the handlers of
+// nodes that have not answered are cancelled. Options.WrapCall run once around the whole gather, while the answers are
+// yielded; their headers go to each node, and their error is the last pair. Cost: a round trip for the list, and a call
+// to each node, whose scripts share round trips. Run must be running.
 func (m Method[Req, Res]) Gather(ctx context.Context, b *Bus, in Req) iter.Seq2[Part[Res], error] {
 	return func(yield func(Part[Res], error) bool) {
 		body, err := m.encode(b, in)

@@ -12,7 +12,7 @@ import (
 )
 
 // Method is a call that nodes serve and others make, with the types of its request and result. A program declares each
-// once, as a variable.
+// method once, as a variable.
 type Method[Req, Res any] struct {
 	name       string
 	idempotent bool
@@ -23,15 +23,15 @@ type Method[Req, Res any] struct {
 func NewMethod[Req, Res any](name string) Method[Req, Res] { return Method[Req, Res]{name: name} }
 
 // Idempotent declares that the handler may run twice: when the node of a call is lost or leaves, another node gets the
-// call. The reply of the first node is then refused, so there is still one answer. The callers decide; Serve takes
-// either.
+// call. The reply of the first node is then refused, so there is still one result. Only the caller's declaration
+// counts; Serve accepts a method with or without it.
 func (m Method[Req, Res]) Idempotent() Method[Req, Res] {
 	m.idempotent = true
 	return m
 }
 
-// WithCodec gives the method a codec of its own, in place of Options.Codec. Nodes and callers need the same. See Codec
-// for what calls with CallOptions.Key need of it.
+// WithCodec gives the method a codec that replaces Options.Codec. Nodes and callers need the same codec. See Codec for
+// what calls with CallOptions.Key require.
 func (m Method[Req, Res]) WithCodec(c Codec) Method[Req, Res] {
 	m.codec = c
 	return m
@@ -49,21 +49,21 @@ func (m Method[Req, Res]) codecOf(b *Bus) Codec {
 
 // ServeOptions are the settings of one served method. Nil means none.
 type ServeOptions struct {
-	// Concurrency bounds the handlers of this method that run at the same time, beside Options.Concurrency. 0: no bound
-	// of its own.
+	// Concurrency bounds the handlers of this method that run at the same time, in addition to Options.Concurrency. 0
+	// means no separate bound.
 	Concurrency int
 	// Description and Version are for people; Bus.Nodes shows them. At most 1 KiB together.
 	Description, Version string
 }
 
-// Serve lets this node answer the method with h from now on; serving it again replaces h. Only methods that are served
+// Serve lets this node answer the method with h from now on; a second Serve replaces h. Only methods that are served
 // can be called. The node announces the method with its next heartbeat, which is sent immediately while Run runs; Ready
 // waits for that. Serve fails with lua.ErrBadName for a bad name, and for a nil handler.
 //
 // The handler's context ends at the caller's deadline, when the caller gives up, and when Run's context and the grace
 // have ended. An error, or a panic, goes to the caller as a *RemoteError; the text and the stack of a panic stay here
-// and go to Options.OnError as a *PanicError. An error of a handler whose context has ended is no outcome: the call
-// goes to another node where it may run twice, and is ErrNodeLost otherwise.
+// and go to Options.OnError as a *PanicError. An error of a handler whose context has ended is not an outcome: the call
+// goes to another node if the method is Idempotent, and ends with ErrNodeLost otherwise.
 func (m Method[Req, Res]) Serve(b *Bus, h func(context.Context, Req) (Res, error)) error {
 	return m.ServeWith(b, h, nil)
 }
@@ -91,11 +91,11 @@ func (m Method[Req, Res]) ServeWith(b *Bus, h func(context.Context, Req) (Res, e
 	})
 }
 
-// Unserve withdraws the method from this node: no call is sent here from then on. Calls that are here already are
-// answered; its counts stay, and where it is served again they count for its limit. It is one script and one round
-// trip, and fails as that fails. After an error of package lua a call may still be sent here and is refused, so that
-// another node gets it: the next heartbeat withdraws the method again. So does each heartbeat of a minute where a late
-// copy of an earlier one may arrive.
+// Unserve withdraws the method from this node: from then on no call is sent here. Calls that are already here are
+// answered. The counts of the method stay, and if it is served again, running handlers count towards its limit. Unserve
+// is one script and one round trip, and returns the error of that script. After an error of package lua a call may
+// still be sent here; it is refused, so that another node gets it, until the next heartbeat withdraws the method. If a
+// late copy of an earlier heartbeat may arrive, each heartbeat withdraws the method again, for a minute.
 func (m Method[Req, Res]) Unserve(ctx context.Context, b *Bus) error { return b.unserve(ctx, m.name) }
 
 // CallOptions select the node of a call and say how its result is kept. Nil means any node.
@@ -105,47 +105,47 @@ type CallOptions struct {
 	// Connection, if set, names a connection: the node that owns it may answer. See Bus.Bind. A call with both Node and
 	// Connection fails with lua.ErrBadName.
 	Connection string
-	// Affinity, if set, is a key that has calls with it go to the same node, as long as the nodes of the method stay
-	// the same and that one takes them. Where a node comes or goes, only its share of the keys moves.
+	// Affinity, if set, is a key: calls with the same key go to the same node, as long as the nodes of the method stay
+	// the same and that node accepts them. If a node comes or goes, only its share of the keys moves.
 	Affinity string
-	// Key, if set, is an idempotency key: calls of the method with it are one call. While its result is kept no
-	// handler runs for it again: a later call of any caller waits for the same run, or gets its result, also where no
-	// node serves the method any more; ErrNoResponders comes a round trip later for that. The handler has
-	// Options.Timeout, or the time of the first caller where that is longer, and continues when its callers give up.
-	// ErrNodeLost is kept too, except for an Idempotent method, which runs again. The end of the handler's time is
-	// kept. A refusal is not: ErrOverloaded and ErrNoResponders are for one call. A call with another request fails
-	// with ErrKeyReused: so does one whose codec encodes an equal request to other bytes, see Codec.
+	// Key, if set, is an idempotency key: calls of the method with it are one call. While its result is kept no handler
+	// runs for it again: a later call of any caller waits for the same run, or gets its result, even if no node serves
+	// the method any more. For that, ErrNoResponders comes one round trip later. The handler has Options.Timeout, or
+	// the time of the first caller if that is longer, and continues when its callers give up. ErrNodeLost is kept too,
+	// except for an Idempotent method, which runs again. A deadline of the handler is kept. A refusal is not kept:
+	// ErrOverloaded and ErrNoResponders are for one call. A call with another request fails with ErrKeyReused, and so
+	// does one whose codec encodes an equal request to other bytes, see Codec.
 	Key string
 	// Keep is how long the result of a call with a key is kept. Default an hour, at most 30 days. It is kept at least
-	// until its caller cannot send the request again: for 10 s, and until a second after the handler's time is over.
+	// until its caller can no longer send the request again: for 10 s, and until a second after the handler's deadline.
 	Keep time.Duration
-	// Headers travel with the request; CallFrom gives them to the handler. At most 64, 16 KiB together.
+	// Headers are sent with the request; the handler gets them from CallFrom. At most 64, 16 KiB together.
 	Headers map[string]string
-	// Retry is how often the call is made again after an error that is safe: no handler has run, or the method is
-	// Idempotent. It waits before each, from 10 ms to 1 s, and prefers other nodes. The deadline of ctx, or
-	// Options.Timeout, bounds all of them together: the last error is returned then. Default 0.
+	// Retry is how often the call is retried after an error that is safe: no handler has run, or the method is
+	// Idempotent. Each retry waits from 10 ms to 1 s, and prefers other nodes. The deadline of ctx, or Options.Timeout,
+	// bounds all attempts together; then the last error is returned. Default 0.
 	Retry int
-	// Wrap are run around the call, after those of Options.WrapCall, the first one outermost. See there.
+	// Wrap are run around the call, inside those of Options.WrapCall, the first one outermost. See there.
 	Wrap []func(ctx context.Context, call *Outgoing, next func(ctx context.Context) error) error
 }
 
 // Outgoing is a call as Options.WrapCall and CallOptions.Wrap see it.
 type Outgoing struct {
 	Method string
-	// Headers travel with the request. They may be changed before next.
+	// Headers are sent with the request. They may be changed before next.
 	Headers map[string]string
-	// Answer says who answered, after next. It is empty where no node did, and for a gather.
+	// Answer says who answered, after next. It is empty if no node did, and for a gather.
 	Answer Answered
 }
 
-// Answered says which node answered a call, and how.
+// Answered says which node answered a call, and with which headers.
 type Answered struct {
 	Node    string
 	Headers map[string]string // that the handler has set, see ReplyHeader
 }
 
-// Call sends the request to one live node and waits for its answer. Only one node runs it, at most once, and one
-// definite outcome comes back:
+// Call sends the request to one live node and waits for its reply. Only one node runs it, at most once. Call returns
+// one definite outcome:
 //
 //   - the result;
 //   - a *RemoteError, when the handler failed; with CodeOverloaded, which matches ErrOverloaded, when the handlers of
@@ -160,12 +160,12 @@ type Answered struct {
 //   - lua.ErrBadName, before anything is sent.
 //
 // The deadline is that of ctx, or Options.Timeout; the handler's context has what is left of it when the script runs.
-// Call returns by then, also where the server is silent. A request that reaches the server later does nothing. Call
-// needs Run and waits for Ready.
+// Call returns by then, even if the server is silent. A request that reaches the server later does nothing. Call needs
+// Run and waits for Ready.
 //
-// The caller chooses the node; one script checks that it lives, writes the record of the call and publishes the
-// request. Cost: two round trips, one of the caller and one of the node, one more for the first call of a method, and
-// one key, which is removed in batches or expires.
+// The caller chooses the node; one script checks that the node is alive, writes the record of the call and publishes
+// the request. Cost: two round trips, one of the caller and one of the node, one more for the first call of a method,
+// and one key, which is removed in batches or expires.
 func (m Method[Req, Res]) Call(ctx context.Context, b *Bus, in Req) (Res, error) {
 	return m.CallWith(ctx, b, in, nil)
 }
@@ -176,8 +176,8 @@ func (m Method[Req, Res]) CallWith(ctx context.Context, b *Bus, in Req, opts *Ca
 	return out, err
 }
 
-// Ask is CallWith, and says who answered. With an error, it is set where a handler answered; RemoteError.Node names
-// the node that refused.
+// Ask is CallWith, and says who answered. With an error, Answered is set only if a handler answered; RemoteError.Node
+// names the node that refused.
 func (m Method[Req, Res]) Ask(ctx context.Context, b *Bus, in Req, opts *CallOptions) (Res, Answered, error) {
 	var none Res
 	body, err := m.encode(b, in)

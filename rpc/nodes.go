@@ -12,13 +12,13 @@ import (
 
 // Node is what a node reports about itself with each heartbeat.
 type Node struct {
-	// Node is its unique name, which CallOptions.Node takes.
+	// Node is its unique name, for CallOptions.Node.
 	Node string `json:"node"`
 	// Lease is how long it still counts as alive, by the server's clock.
 	Lease time.Duration `json:"-"`
 	// Methods are those that it serves, the first hundred by name.
 	Methods []string `json:"methods"`
-	// Described are what ServeOptions say about them, 8 KiB at most.
+	// Described are what ServeOptions say about them, at most 8 KiB.
 	Described map[string]MethodInfo `json:"described,omitempty"`
 	// Speaks is the greatest version of frames that it reads.
 	Speaks int `json:"speaks"`
@@ -73,8 +73,8 @@ func (s *serving) describe(node *Node) {
 	}
 }
 
-// Nodes lists the live nodes of the bus, at most a thousand, with those that only call. It reads the leases and reports
-// of all nodes in one script and one round trip, by the server's clock. It needs no Run.
+// Nodes lists the live nodes of the bus, at most a thousand, including those that only call. It reads the leases and
+// reports of all nodes in one script and one round trip, by the server's clock. It needs no Run.
 func (b *Bus) Nodes(ctx context.Context) ([]Node, error) {
 	rows, err := gen.RPCNodes(ctx, b.client, gen.RPCNodesParams{Nodes: b.keys.Nodes, About: b.keys.About})
 	if err != nil {

@@ -14,13 +14,13 @@ import (
 type Options struct {
 	// Prefix comes before every key and channel, such as "app:".
 	Prefix string
-	// Node is a readable name for this process. A unique part is added to it, see Bus.Node.
+	// Node is a readable name for this process. A unique part is appended, see Bus.Node.
 	Node string
 	// Lease is how long the node counts as alive after its last heartbeat, by the server's clock. A heartbeat is sent
 	// each third of it. Default 3 s, at most a day.
 	Lease time.Duration
-	// Timeout bounds a call whose context has no deadline, and is the least time that the handler of a call with a key
-	// has. Default 5 s, at most a day.
+	// Timeout bounds a call whose context has no deadline, and is the minimum time that the handler of a call with a
+	// key has. Default 5 s, at most a day.
 	Timeout time.Duration
 	// Concurrency is how many handlers run at the same time; the node refuses further calls, and other nodes get them.
 	// Default 64. ServeOptions bound single methods.
@@ -29,32 +29,32 @@ type Options struct {
 	// answers those that it has. Before that, a slow server has as long, and at least 1 s, to withdraw the node.
 	// Default 5 s; below 0, the contexts of the handlers end immediately.
 	Grace time.Duration
-	// Codec encodes requests and results. All processes of a bus use the same, but for methods with a codec of their
-	// own. Default JSON.
+	// Codec encodes requests and results. All processes of a bus must use the same codec, except for methods with their
+	// own codec. Default JSON.
 	Codec Codec
 	// Wrap are run around each handler of this node, the first one outermost. Each has the request's headers in call,
-	// calls next once or returns an error, which goes to the caller: a request whose next failed is no success,
-	// although they return nil. See ReplyHeader for headers of the answer. They run before the request is decoded, and
-	// after the result is encoded.
+	// and either calls next once or returns an error, which goes to the caller. A request whose next failed fails, even
+	// if they return nil. See ReplyHeader for headers of the reply. They run before the request is decoded, and after
+	// the result is encoded.
 	Wrap []func(ctx context.Context, call CallInfo, next func(ctx context.Context) error) error
 	// WrapCall are run around each call that this process makes, the first one outermost, and before those of
-	// CallOptions. They see one call, whatever the library repeats below them, and one gather, whose headers go to each
-	// node: next returns when it has ended, with the error that ended it early. Each calls next once or returns an
-	// error: a call whose next failed is no success, although they return nil. Casts and streams are not wrapped.
+	// CallOptions. They see one call, whatever the library retries below them, and one gather, whose headers go to each
+	// node: next returns when the gather has ended, with the error that ended it early. Each calls next once or returns
+	// an error. A call whose next failed fails, even if they return nil. Casts and streams are not wrapped.
 	WrapCall []func(ctx context.Context, call *Outgoing, next func(ctx context.Context) error) error
-	// Keys, if set, sign each frame with HMAC-SHA256. The first one signs, each of them is accepted, so that keys can
-	// be changed while nodes run. All processes of a bus need a common key. A key has at least 32 bytes.
+	// Keys, if set, sign each frame with HMAC-SHA256. The first key signs, and all are accepted, so that keys can be
+	// rotated while nodes run. All processes of a bus need a common key. A key has at least 32 bytes.
 	Keys [][]byte
 	// OnError, if set, receives the errors of background work. The bus continues after each. An outage of its
-	// connection is reported when it begins, then each 10 s. OnError is called from several goroutines and must not
+	// connection is reported when it begins, then every 10 s. OnError is called from several goroutines and must not
 	// block.
 	OnError func(err error)
 }
 
 // Codec encodes and decodes requests and results. It must be safe for concurrent use. Unmarshal gets a pointer to the
-// type of the method, and where that type is a pointer itself, as of a protobuf message, a new one of it. Calls with
-// CallOptions.Key need equal bytes for equal requests, also from callers of two builds: protobuf with Deterministic,
-// no gob of maps.
+// type of the method. If that type is a pointer itself, such as a protobuf message, it points to a new value. Calls
+// with CallOptions.Key need equal bytes for equal requests, even from callers of two builds: use protobuf with
+// Deterministic, and no gob of maps.
 type Codec interface {
 	Marshal(v any) ([]byte, error)
 	Unmarshal(data []byte, v any) error

@@ -20,14 +20,14 @@ type session struct {
 }
 
 // Run connects the bus until ctx ends: it subscribes, announces the methods that are served, runs handlers, and
-// delivers replies to the calls that wait. When the connection breaks or is silent it subscribes again, and callers and
-// nodes read from the records what they missed.
+// delivers replies to waiting calls. If the connection breaks or is silent it subscribes again, and callers and nodes
+// read from the records what they missed.
 //
-// When ctx ends, the node is withdrawn from its methods, its handlers have Options.Grace to end, then their contexts
-// end, their answers are sent, and Run returns the cause of ctx' end. What a handler has not finished by then goes to
-// another node, where the method is Idempotent, and is ErrNodeLost otherwise. Calls of this process that still wait end
-// with an error; new ones wait for the next Run. Run may then be called again, as a node of another name. A second Run
-// at the same time fails immediately.
+// When ctx ends, the node withdraws from its methods. Its handlers have Options.Grace to finish. Then their contexts
+// end, their replies are sent, and Run returns the cause of ctx' end. A call that a handler has not finished by then
+// goes to another node if the method is Idempotent, and ends with ErrNodeLost otherwise. Waiting calls of this process
+// end with an error; new ones wait for the next Run. Run may then be called again, as a node of another name. A second
+// concurrent Run fails immediately.
 func (b *Bus) Run(ctx context.Context) error {
 	if !b.liveness.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("luatomic: bus %q runs already; call Run once at a time", b.name)

@@ -46,7 +46,7 @@ func (c *counters) countReply(outcome gen.RPCReplyResult) {
 
 // MethodCounts are what a node has done for one method since NewBus.
 type MethodCounts struct {
-	// Running is how many handlers run now, Handled how many have returned, Failed how many of these with an error.
+	// Running is how many handlers run now, Handled how many have returned, Failed how many of these returned an error.
 	Running int64 `json:"running"`
 	Handled int64 `json:"handled"`
 	Failed  int64 `json:"failed"`

@@ -30,8 +30,8 @@ func (m StreamMethod[Req, Res]) Name() string { return m.name }
 
 // Serve lets this node answer the method with h from now on. Each call of send gives the caller one part, which is
 // stored and published in one script. While the caller has not read 256 parts, or 1 MiB of them, send waits. It fails
-// when the caller has given up, and with a *RemoteError with CodeTooLarge for a part above 1 MiB. Calls of send may
-// come from several goroutines; each waits for the one before it. All else is as in Method.Serve.
+// if the caller has given up, and with a *RemoteError with CodeTooLarge if the part is larger than 1 MiB. Calls of send
+// may come from several goroutines; each waits for the one before it. Everything else is as in Method.Serve.
 func (m StreamMethod[Req, Res]) Serve(
 	b *Bus, h func(ctx context.Context, in Req, send func(Res) error) error,
 ) error {

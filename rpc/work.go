@@ -41,7 +41,7 @@ type work struct {
 // CallInfo says which call a handler works on.
 type CallInfo struct {
 	// ID is the same at each attempt, and empty for a cast. It is unique on the bus, except that the id of a call with
-	// an idempotency key is made of the method and the key.
+	// an idempotency key is derived from the method and the key.
 	ID     string
 	Method string
 	// Attempt is 1 for the first node that has the call, and 0 for a cast.
@@ -69,8 +69,8 @@ func (w *work) info() CallInfo {
 	return CallInfo{ID: w.ID, Method: w.Method, Attempt: int(w.Attempt), Headers: w.Ext.Headers}
 }
 
-// ReplyHeader sets a header of the answer to the call of a handler's context; the answer to a cast or of a stream has
-// none, and once the handler has returned it does nothing. At most 64, 16 KiB together: more make the answer a failure.
+// ReplyHeader sets a header of the reply to the call of a handler's context. It does nothing for casts and streams, and
+// after the handler has returned. A reply has at most 64 headers, 16 KiB together; with more, the call fails.
 func ReplyHeader(ctx context.Context, key, value string) {
 	w, ok := ctx.Value(callKey{}).(*work)
 	if !ok {
