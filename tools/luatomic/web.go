@@ -66,6 +66,9 @@ func (f *webFlags) check() error {
 		if f.hosts != "" && strings.TrimSpace(name) == "" {
 			return usagef("--hosts %q has an empty name; write names with commas between them", f.hosts)
 		}
+		if strings.Contains(name, "/") {
+			return usagef("--hosts: %q is no name of a host, so that it fits no request; write page.example", name)
+		}
 	}
 	switch {
 	case f.remote == "operate" && !f.write:
@@ -76,7 +79,8 @@ func (f *webFlags) check() error {
 	}
 	if !isLoopback(host) && f.remote == "" {
 		return usagef("--listen %s is open to other machines and the page has no login; "+
-			"say what they may do with --remote view, or --remote operate and --hosts NAME, or listen on 127.0.0.1", f.listen)
+			"say what they may do with --remote view, or --remote operate and --hosts NAME, or listen on 127.0.0.1",
+			f.listen)
 	}
 	return nil
 }

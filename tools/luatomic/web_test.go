@@ -166,9 +166,11 @@ func TestWebRefusesOtherMachinesUnlessTold(t *testing.T) {
 		{[]string{"--listen", ":0"}, "open to other machines"},
 		{[]string{"--listen", "8080"}, "write HOST:PORT"}, {[]string{"--remote", "all"}, "write view or operate"},
 		{[]string{"--hosts", "page.example,"}, "has an empty name"}, {[]string{"--hosts", " "}, "has an empty name"},
+		{[]string{"--hosts", "https://page.example/"}, "is no name of a host"},
 		{[]string{"--remote", "operate"}, "without --write"},
 		{[]string{"--remote", "operate", "--write"}, "name them with --hosts NAME"},
-		{[]string{"--remote", "operate", "--write", "--listen", "0.0.0.0:0"}, "name them with --hosts NAME"}, {[]string{"now"}, "takes no arguments"},
+		{[]string{"--remote", "operate", "--write", "--listen", "0.0.0.0:0"}, "name them with --hosts NAME"},
+		{[]string{"now"}, "takes no arguments"},
 	} {
 		c := e.run(append([]string{"web"}, tc.args...)...).exits(exitUsage)
 		require.Contains(t, c.stderr.String(), tc.says)
