@@ -114,6 +114,9 @@ func (h *headerParser) split() []headerTag {
 			tag := headerTag{name: name, pos: Pos{line, 4}}
 			tag.text.add(body[1+len(name):], Pos{line, 5 + len(name)})
 			tags = append(tags, tag)
+		case isSpacedTag(body):
+			h.fail(Pos{line, 4}, len(body), "H001", "a tag behind a space, which is prose",
+				"write ---"+strings.TrimSpace(body))
 		case len(tags) == 0:
 			h.prose(body, line)
 		case body == "":
@@ -275,4 +278,13 @@ func firstWord(s string) string {
 		return s[:i]
 	}
 	return s
+}
+
+// isSpacedTag recognizes a tag whose "@" does not follow the dashes.
+func isSpacedTag(body string) bool {
+	name, ok := strings.CutPrefix(body, " @")
+	if fields := strings.Fields(name); ok && len(fields) > 0 {
+		return slices.Contains(tagNames, fields[0])
+	}
+	return false
 }

@@ -81,6 +81,10 @@ func (h *headerParser) template(s *scanner) (string, bool) {
 	text := line[1:]
 	text = text[:strings.IndexByte(text, '"')]
 	s.skip(len(text) + 2)
+	if strings.Count(text, "{") != strings.Count(text, "}") {
+		h.fail(pos, len(text)+2, "H003", "a brace without the other one", "a hash tag stands between two: {$name}")
+		return "", false
+	}
 	if _, err := splitTemplate(text); err != nil {
 		h.fail(pos, len(text)+2, "H003", err.Error(),
 			`a template is text with $name for each parameter, as in "queue:{$name}:ready"`)
