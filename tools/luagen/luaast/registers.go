@@ -8,8 +8,8 @@ const itemsAtOnce = 50
 func (p *parser) hold(n int) {
 	if p.scope.held += n; len(p.scope.active)+p.scope.held > maxRegisters {
 		p.fail(p.last.Start, p.last.Width(),
-			"expression too complex: its values and the %d local variables around need more than %d registers: make it of "+
-				"parts, or a list of many values a table", len(p.scope.active), maxRegisters)
+			"expression too complex: its values and the %d local variables around need more than %d registers: "+
+				"make it of parts, or a list of many values a table", len(p.scope.active), maxRegisters)
 	}
 }
 

@@ -21,7 +21,8 @@ func (b *body) checkPairs(c redisCall, name string, cmd command) {
 		first, ok = streamFields(c.args)
 	}
 	if ok && (n-first)%2 != 0 {
-		b.at(c.args[n-1], "C004", name+" with a name that has no value", "they stand in pairs: name, value, name, value")
+		b.at(c.args[n-1], "C004", name+" with a name that has no value",
+			"they stand in pairs: name, value, name, value")
 	}
 	for _, spec := range cmd.keys {
 		if !spec.counted || spec.keyword != "" || spec.pos+spec.count >= n {
@@ -29,8 +30,8 @@ func (b *body) checkPairs(c redisCall, name string, cmd command) {
 		}
 		count, known := integer(c.args[spec.pos+spec.count])
 		if at, _ := c.keysAt(spec); known && len(at) < count {
-			b.at(c.args[spec.pos+spec.count], "C004", fmt.Sprintf("%s with %d keys, and %d follow", name, count, len(at)),
-				"the number is that of the keys")
+			b.at(c.args[spec.pos+spec.count], "C004",
+				fmt.Sprintf("%s with %d keys, and %d follow", name, count, len(at)), "the number is that of the keys")
 		}
 	}
 }

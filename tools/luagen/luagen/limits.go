@@ -153,7 +153,8 @@ func (b *body) readsReply(cond luaast.Expr, body []luaast.Stmt) bool {
 		case *luaast.Name:
 			for _, value := range b.valuesOf(n.Var) {
 				in := value.Extent().Start.Off
-				found = found || b.calls(value) && in > body[0].Extent().Start.Off && in < body[len(body)-1].Extent().End
+				found = found || b.calls(value) && in > body[0].Extent().Start.Off &&
+					in < body[len(body)-1].Extent().End
 			}
 		}
 		return !found

@@ -108,8 +108,8 @@ func (r repeats) condBefore(p *luaast.If, at luaast.Node) bool {
 }
 
 // meets reports that an expression has something in it that a repeat finds changed by the first run: the reply of a
-// write, or of a read of a key or field that the script writes. The clock and what the script only reads are the same for
-// both.
+// write, or of a read of a key or field that the script writes. The clock and what the script only reads are the same
+// for both.
 func (r repeats) meets(exprs ...luaast.Expr) bool { return r.meetsIn(exprs, false) }
 
 func (r repeats) meetsIn(exprs []luaast.Expr, ordered bool) bool {
