@@ -15,7 +15,7 @@ import (
 var pushSource string
 
 // PushSHA is the SHA-1 of push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PushSHA = "2cb27d5be02b9e89bec95be43cd8bfde95711f6e"
+const PushSHA = "05489cabb8061389fe3c12afa14e424bd888876c"
 
 // PushScript is push.lua.
 var PushScript = lua.Script{

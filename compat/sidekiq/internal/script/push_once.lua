@@ -121,7 +121,8 @@ for i = 4, #KEYS do
   local n = #lists[i - 3]
   if n > 0 and not failure then
     --< part/push_name.lua
-    -- What is pushed before another write may have to be taken back. LTRIM, which removes nothing here, is refused before.
+    -- What is pushed before another write may have to be taken back. LTRIM, which removes nothing here,
+    -- is refused before.
     local added = redis.pcall('SADD', names, string.sub(queue, skip + 1))
     failure = type(added) == 'table' and added.err
     listed[i] = added == 1

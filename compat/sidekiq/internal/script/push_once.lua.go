@@ -16,7 +16,7 @@ import (
 var pushOnceSource string
 
 // PushOnceSHA is the SHA-1 of push_once.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PushOnceSHA = "8a5d3d65840ff3e83b1c688b23a5971a13407727"
+const PushOnceSHA = "7d8a17ca5f99c8e8c2c2078548da6456cf42b7a8"
 
 // PushOnceScript is push_once.lua.
 var PushOnceScript = lua.Script{
