@@ -283,7 +283,7 @@ func TestALockThatIsOverWithItsReplyIsAcquiredAnew(t *testing.T) {
 		return err
 	}})
 	c := redisinaction.New(slow, &redisinaction.Options{Prefix: prefix})
-	id, err := c.AcquireLock(ctx, "l", &redisinaction.LockOptions{TTL: 300 * time.Millisecond})
+	id, err := c.AcquireLock(ctx, "l", &redisinaction.LockOptions{TTL: 2 * time.Second}) // the release has as long
 	require.NoError(t, err)
 	require.NoError(t, c.ReleaseLock(ctx, "l", id))
 }

@@ -312,8 +312,8 @@ func TestARescueOfManyQueuesOutlastsNoLease(t *testing.T) {
 		func() bool { return s.client.SCard(t.Context(), s.key("queues")).Val() == 100 })
 }
 
-// rescuesSlowly runs a rescuer until all is done. Its slow calls take 20 ms longer, and none begins when its lease, of
-// a second, is over.
+// rescuesSlowly runs a rescuer until all is done. Its slow calls take 40 ms longer, and none begins when its lease, of
+// two seconds, is over.
 func (s *site) rescuesSlowly(slow func(redis.Cmder) bool, done func() bool) {
 	s.t.Helper()
 	processes := s.key("luatomic:sidekiq:processes")
@@ -323,7 +323,7 @@ func (s *site) rescuesSlowly(slow func(redis.Cmder) bool, done func() bool) {
 		if !slow(cmds[0]) {
 			return
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(40 * time.Millisecond)
 		now := float64(s.client.Time(context.Background()).Val().UnixMilli())
 		for _, p := range s.client.ZRangeWithScores(context.Background(), processes, 0, -1).Val() {
 			if p.Score > 1 && p.Score < now {
@@ -332,7 +332,7 @@ func (s *site) rescuesSlowly(slow func(redis.Cmder) bool, done func() bool) {
 		}
 	}))
 	end := s.work(s.dialect(client, sidekiq.V7), &sidekiq.WorkOptions{
-		Queues: []sidekiq.Queue{{Name: "other"}}, Lease: time.Second,
+		Queues: []sidekiq.Queue{{Name: "other"}}, Lease: 2 * time.Second,
 	}, content)
 	s.eventually("all are rescued", done)
 	end()

@@ -50,8 +50,8 @@ func (o *outage) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 func (o *outage) ended(ctx context.Context, last redis.Cmder, start time.Time, err error) {
 	away := isAway(err)
 	switch {
-	case away && ctx.Err() != nil:
-		return // the caller no longer waits
+	case away && ctx.Err() != nil, errors.Is(err, context.Canceled), errors.Is(err, redis.ErrClosed):
+		return // the caller no longer waits: the server may have answered or not
 	case !away && isGreeting(last.Name()):
 		return // of a new connection: a replica and a server that loads answer it too
 	}
