@@ -38,8 +38,8 @@ func (w *work) answer(s *session) {
 
 var errGoexit = &RemoteError{Code: CodeInternal, Message: "the handler ended its goroutine"}
 
-// runGuarded turns a panic into an error, so that a bad request cannot end the node. It is reported also where Run
-// ends: nothing else knows of it.
+// runGuarded turns a panic into an error, so that a bad request cannot end the process. It reports the panic even while
+// Run ends, because nothing else would.
 func (w *work) runGuarded() (body []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -60,16 +60,16 @@ func (w *work) runGuarded() (body []byte, err error) {
 	return body, err
 }
 
-// read calls the methods of an error that the node and OnError call later. They can panic, as those of a nil pointer
-// do: here that is the handler's panic.
+// read calls the methods of an error that the node and OnError call later. They can panic, as the methods of a nil
+// pointer do. Here such a panic counts as the handler's.
 func read(err error) {
 	if err != nil {
 		_, _, _ = err.Error(), errors.Is(err, errGoexit), errors.As(err, new(*RemoteError))
 	}
 }
 
-// runWrapped runs the interceptors around the handler. Where they lose its error, it is returned all the same: a codec
-// may decode no result to a zero one.
+// runWrapped runs the interceptors around the handler. If they drop the handler's error, runWrapped still returns it: a
+// codec may decode a missing result to a zero value.
 func (w *work) runWrapped() (body []byte, err error) {
 	failed := errNoNext
 	run := func(ctx context.Context) error {
@@ -87,7 +87,7 @@ func (w *work) runWrapped() (body []byte, err error) {
 	return body, err
 }
 
-// returned counts the handler and sends its answer. A cast has none.
+// returned counts the handler and sends its answer. A cast has no answer.
 func (w *work) returned(s *session, began time.Time, body []byte, err error) {
 	b := w.bus
 	cut := w.Err()
@@ -118,7 +118,7 @@ func (w *work) returned(s *session, began time.Time, body []byte, err error) {
 	b.serving.answered(w)
 }
 
-// replyHeaders takes the headers of the answer, none where they are refused. What sets one after the handler has
+// replyHeaders takes the headers of the answer, or none if they are refused. A header that is set after the handler has
 // returned changes no answer.
 func (w *work) replyHeaders() (map[string]string, error) {
 	w.bus.serving.mu.Lock()
@@ -132,7 +132,7 @@ func (w *work) replyHeaders() (map[string]string, error) {
 }
 
 // fail makes the answer a failure. The end of a context is no outcome of the call: the node has left it half-way, and
-// another one gets it where it may run twice.
+// another node gets it if it may run twice.
 func (w *work) fail(a *wire.Answer, err, cut error) {
 	var e *RemoteError
 	chosen := errors.As(err, &e)
@@ -155,7 +155,7 @@ func (w *work) fail(a *wire.Answer, err, cut error) {
 	}
 }
 
-// failureOf is what goes over the wire.
+// failureOf returns the failure as it goes over the wire.
 func failureOf(err error, ext *wire.Ext) *wire.Failure {
 	var e *RemoteError
 	if !errors.As(err, &e) || e == nil {
@@ -171,9 +171,9 @@ func failureOf(err error, ext *wire.Ext) *wire.Failure {
 // maxDetails bounds the details of an error on the wire; larger ones are not sent.
 const maxDetails = 16 << 10
 
-// sendAnswer sends the answer until it is known what became of it, although the handler used up its time: as long as
-// the record of the call stays. The node knows the request until then, so that it does not run it again. Once Run ends
-// the answer has a lease for it, at least 1 s.
+// sendAnswer sends the answer until it is known what became of it, even if the handler used up its time: it tries as
+// long as the record of the call is stored. Until then the node knows the request and does not run it again. After the
+// end of Run, it tries for the time of a lease, at least 1 s.
 func (b *Bus) sendAnswer(s *session, w *work, a wire.Answer) {
 	now := time.Now()
 	over := now.Add(max(w.deadline.Sub(now), 0) + max(callGrace, w.Keep))
@@ -193,12 +193,12 @@ func (b *Bus) sendAnswer(s *session, w *work, a wire.Answer) {
 	}
 }
 
-// reply runs the script that accepts the answer once, only from the node and attempt that were asked, and to the
-// request that was run.
+// reply runs the script that accepts the answer: only once, only from the node and attempt that were asked, and only to
+// the request that was run.
 func (b *Bus) reply(ctx context.Context, s *session, w *work, a wire.Answer) (gen.RPCReplyResult, error) {
 	client := b.client
 	if len(a.Body) >= besideMin && w.Flags&wire.FlagStream == 0 {
-		// Its own: the body of an answer that the script refuses replaces none that was accepted.
+		// The id is the attempt's own, so that the body of a refused answer does not replace an accepted one.
 		a.Ext.Beside = besideID(w.ID+"."+s.node+"."+strconv.FormatInt(w.Attempt, 10), w.Ext.Digest)
 		client = b.putBeside(ctx, a.Ext.Beside, a.Body, w.keepReply())
 		a.Body = nil
@@ -215,13 +215,13 @@ func (b *Bus) reply(ctx context.Context, s *session, w *work, a wire.Answer) (ge
 	return result, cmp.Or(refused(client, err), err)
 }
 
-// recordState is what a record becomes by an answer.
+// recordState is the state of a record after an answer.
 var recordState = [...]string{
 	wire.StateDone: "d", wire.StateNotRun: "r", wire.StateHandedOver: "r", wire.StateLost: "l",
 }
 
-// keepReply is how long the reply is kept: until a caller that is disconnected cannot send the request again, or for
-// longer where a call with a key asks for that.
+// keepReply is how long the reply is kept: until a disconnected caller can no longer send the request again, or for
+// longer if a call with a key asks for that.
 func (w *work) keepReply() time.Duration {
 	return max(replyKept, w.Keep, time.Until(w.deadline)+callGrace)
 }

@@ -18,15 +18,16 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// besideMin is the size from which on a body travels by itself, by plain SET and GET. A script copies what it gets
-// several times, and each large text of Lua costs more than the command itself: 0.7 ms of the server for 60 kB where
-// SET takes 1 us. The price is a round trip of the receiver.
+// besideMin is the size from which on a body travels beside the script, by plain SET and GET. A script copies its
+// arguments several times, and each large text in Lua costs more than the command itself: 0.7 ms of the server for 60
+// kB, where SET takes 1 us. The price is a round trip of the receiver.
 const besideMin = 8 << 10
 
-// errBodyLost reports that the server does not have a body any more.
+// errBodyLost reports that the server no longer has a body.
 var errBodyLost = errors.New("its body is lost")
 
-// besideID names a body after its call, and where other requests may have the id, after its request.
+// besideID returns the name of a body: that of its call, with the digest of its request if other requests may have the
+// same id.
 func besideID(id, digest string) string {
 	if digest == "" {
 		return id
@@ -34,16 +35,17 @@ func besideID(id, digest string) string {
 	return id + "." + digest
 }
 
-// putBeside returns the client for the script that announces a body. It stores the body before the script runs; a
-// repeat stores the same.
+// putBeside returns the client for the script that announces a body. The client stores the body before the script runs.
+// A repeat stores the same body.
 func (b *Bus) putBeside(ctx context.Context, id string, body []byte, keep time.Duration) *ahead.Client {
 	sealed := b.seal((&wire.Body{ID: id, Body: body}).Encode())
 	set := redis.NewStatusCmd(ctx, "set", b.keys.Body(id), sealed, "px", clock.CeilMilli(keep))
 	return &ahead.Client{UniversalClient: b.client, Cmd: set, Size: len(sealed)}
 }
 
-// refused returns the error of the server for the body behind which a script went, whose error is err. It is nil where
-// the body was stored, or where the script has no answer: then nothing is known of the body either.
+// refused returns the server's error for the body that was sent before a script. err is the error of the script.
+// refused returns nil if the body was stored, or if the script has no answer: then nothing is known about the body
+// either.
 func refused(client lua.Client, err error) error {
 	put, ok := client.(*ahead.Client)
 	if !ok {
@@ -58,9 +60,9 @@ func refused(client lua.Client, err error) error {
 	return nil
 }
 
-// given returns the error of a script that gives a request to a node. Without the body no node runs the request, unless
-// it has a key: a body of an earlier request with that key may still be there. So may that of an earlier attempt: then
-// what became of the script counts.
+// given returns the error of a script that gives a request to a node. Without its body no node runs the request, except
+// that the body of an earlier request with the same key, or of an earlier attempt, may still be stored. Then the
+// outcome of the script counts.
 func (w *waiter) given(s *sending, client lua.Client, err error) error {
 	body := refused(client, err)
 	switch {
@@ -75,7 +77,7 @@ func (w *waiter) given(s *sending, client lua.Client, err error) error {
 	return fmt.Errorf("%w: %w", lua.ErrNotExecuted, body)
 }
 
-// bodies reads bodies from the server. Reads of one moment share a round trip.
+// bodies reads bodies from the server. Concurrent reads share a round trip.
 type bodies struct {
 	line *merge.Line[*redis.StringCmd]
 	size atomic.Int64 // of the last one; the next one may be as large
@@ -101,7 +103,8 @@ func (s *bodies) read(ctx context.Context, key string) (string, error) {
 	return get.Result()
 }
 
-// getBeside reads a body that travels by itself, again until ctx ends where the server cannot be asked.
+// getBeside reads a body that travels beside the script. While the server cannot be asked, it tries again until ctx
+// ends.
 func (b *Bus) getBeside(ctx context.Context, id string) ([]byte, error) {
 	retry := clock.Backoff{First: 10 * time.Millisecond, Last: time.Second}
 	for {
@@ -130,7 +133,8 @@ func (b *Bus) openBeside(id, text string) ([]byte, error) {
 	return body.Body, nil
 }
 
-// loadBody reads the body of a request. One that cannot be read has not run, and another node may.
+// loadBody reads the body of a request. If the body cannot be read, the request has not run, and another node may run
+// it.
 func (w *work) loadBody() error {
 	if w.Ext.Beside == "" {
 		return nil
@@ -143,8 +147,8 @@ func (w *work) loadBody() error {
 	return nil
 }
 
-// collecting is the context of a read for all calls that wait for an answer. It ends when the time of each is over, and
-// then for good: a call that comes later reads by itself. It has no channel, see sending.
+// collecting is the context of a read for all calls that wait for an answer. It ends for good when the time of each
+// call is over: a call that comes later reads by itself. It has no channel; see sending.
 type collecting struct {
 	context.Context
 	pending *pending
@@ -163,7 +167,7 @@ func (c *collecting) Err() error {
 	return nil
 }
 
-// latest returns when the time of the last call that waits for this reply is over, zero where there is none.
+// latest returns the latest deadline of the calls that wait for this reply, or zero if none waits.
 func (p *pending) latest(id string) (at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,7 +179,7 @@ func (p *pending) latest(id string) (at time.Time) {
 	return at
 }
 
-// collectBody reads the body of an answer and delivers it. A call whose time is over meanwhile ends by itself.
+// collectBody reads the body of an answer and delivers the answer. A call whose time is over meanwhile ends by itself.
 func (b *Bus) collectBody(a *wire.Answer) {
 	ctx := &collecting{Context: context.Background(), pending: &b.pending, id: a.ID}
 	method := b.pending.methodOf(a.ID)

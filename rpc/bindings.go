@@ -30,12 +30,12 @@ const (
 type bindings struct {
 	mu    sync.Mutex
 	bound map[string]time.Time
-	// doubted are connections about which the server may think otherwise, and since when: the reply to a request was
-	// lost, so another copy of it may arrive.
+	// doubted are connections whose owner at the server may differ from this node's view, and since when: the reply to
+	// a request was lost, so another copy of it may arrive.
 	doubted map[string]time.Time
 	runs    int // how often all were forgotten: the number of the Run
-	// asked are connections about which Bind, Rebind or Unbind asks the server. Each channel is closed when that has
-	// ended.
+	// asked are connections about which a Bind, Rebind or Unbind is asking the server. The channel is closed when that
+	// call has ended.
 	asked map[string]chan struct{}
 }
 
@@ -44,8 +44,8 @@ func (o *bindings) init() {
 	o.asked = make(map[string]chan struct{})
 }
 
-// begin waits until no other request of this node is about the connection, so that their replies come in the order in
-// which the server has run them. It fails when ctx ends, and end follows it otherwise.
+// begin waits until no other request of this node about the connection is under way, so that replies come in the order
+// in which the server has run the requests. It fails when ctx ends. Otherwise the caller must call end.
 func (o *bindings) begin(ctx context.Context, connection string) error {
 	for {
 		o.mu.Lock()
@@ -72,7 +72,7 @@ func (o *bindings) end(connection string) {
 	delete(o.asked, connection)
 }
 
-// forget drops all of them: they are those of the last incarnation, which is dead.
+// forget drops all bindings: they belong to the last incarnation, which is dead.
 func (o *bindings) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -94,8 +94,8 @@ func (o *bindings) doubt(connection string) {
 	o.doubted[connection] = time.Now()
 }
 
-// add notes a connection that was bound in that Run. It reports false in a later one: the node that asked for it is
-// dead, or is this one, which does not keep it then.
+// add records a connection that was bound in that Run. It reports false in a later Run: the node that asked for the
+// connection is dead, or it is this node, which then does not keep it.
 func (o *bindings) add(connection string, run int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -115,15 +115,15 @@ func (o *bindings) remove(connection string) {
 	delete(o.bound, connection)
 }
 
-// since is when the connection was bound or renewed last; zero where it is not bound.
+// since is when the connection was bound or last renewed. It is zero if the connection is not bound.
 func (o *bindings) since(connection string) time.Time {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.bound[connection]
 }
 
-// lose drops a connection that another node has. It reports false where it was bound anew, or unbound, since
-// it was read.
+// lose drops a connection that another node has. It reports false if the connection was bound again or unbound after it
+// was read.
 func (o *bindings) lose(connection string, since time.Time) (lost bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -133,7 +133,7 @@ func (o *bindings) lose(connection string, since time.Time) (lost bool) {
 	return lost
 }
 
-// doubts reports whether a heartbeat may free the connection beside another request.
+// doubts reports whether a heartbeat may free the connection while another request about it is under way.
 func (o *bindings) doubts(connection string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -154,8 +154,8 @@ func (o *bindings) due() []string {
 	return due
 }
 
-// distrust has all connections renewed with the next heartbeat: the server may have lost them with the lease of the
-// node, or given them to others.
+// distrust makes the next heartbeat renew all connections: the server may have lost them with the lease of the node, or
+// given them to other nodes.
 func (o *bindings) distrust() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -164,7 +164,7 @@ func (o *bindings) distrust() {
 	}
 }
 
-// agreed notes that the server thinks as this node does.
+// agreed records that the server and this node agree about the connection.
 func (o *bindings) agreed(connection string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -173,8 +173,8 @@ func (o *bindings) agreed(connection string) {
 	}
 }
 
-// renewed notes a renewal of a connection that was bound as it was since then. It reports false where the connection
-// was unbound meanwhile.
+// renewed records the renewal of a connection whose binding has not changed since that time. It reports false if the
+// connection was unbound meanwhile.
 func (o *bindings) renewed(connection string, since time.Time) (bound bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -238,8 +238,8 @@ func (b *Bus) bind(ctx context.Context, connection string, from lua.Opt[string])
 	return nil
 }
 
-// checkOwner gives up a connection that another node has taken over, so that no renewal binds it again once it is free.
-// The notice of that may be late: the server knows the owner.
+// checkOwner gives up a connection that another node has taken, so that no renewal binds it again once it is free. The
+// notice may be late, so checkOwner asks the server for the owner.
 func (b *Bus) checkOwner(s *session, connection string) {
 	ctx, cancel := context.WithTimeout(s.ctx, b.opts.Lease)
 	defer cancel()
@@ -253,7 +253,7 @@ func (b *Bus) checkOwner(s *session, connection string) {
 	}
 }
 
-// runBind binds the connection, or frees it where keep is 0.
+// runBind binds the connection, or frees it if keep is 0.
 func (b *Bus) runBind(
 	ctx context.Context, connection string, from lua.Opt[string], keep time.Duration,
 ) (gen.RPCBindResult, error) {
@@ -293,7 +293,7 @@ func (b *Bus) Unbind(ctx context.Context, connection string) (bool, error) {
 	return r.Bound, nil
 }
 
-// ownerOf returns the node that owns a connection, none where no node does.
+// ownerOf returns the node that owns a connection, or an empty name if no node does.
 func (b *Bus) ownerOf(ctx context.Context, connection string) (string, error) {
 	owner, err := nodes.Read(ctx, b.client, redis.NewStringCmd(ctx, "get", b.keys.Connection(connection))).Result()
 	if errors.Is(err, redis.Nil) {
@@ -306,8 +306,8 @@ func (b *Bus) ownerOf(ctx context.Context, connection string) (string, error) {
 	return owner, nil
 }
 
-// renewBindings binds again what was bound long ago, or may be lost, and has the server agree about what is doubted:
-// 200 connections in one pipeline, for a third of a lease, and the others at the next heartbeat.
+// renewBindings binds again what was bound long ago or may be lost, and settles with the server what is doubted: 200
+// connections in one pipeline. It goes on for a third of a lease, and leaves the rest to the next heartbeat.
 func (b *Bus) renewBindings(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, b.opts.Lease/3)
 	defer cancel()
@@ -319,8 +319,8 @@ func (b *Bus) renewBindings(ctx context.Context) {
 	}
 }
 
-// renewSome renews these connections. One that another node took is that node's, also when the node is dead; one that
-// is unbound at this moment stays unbound; those that Redis has lost are bound anew.
+// renewSome renews these connections. A connection that another node took stays that node's, even if the node is dead.
+// A connection that is unbound at this moment stays unbound. Connections that Redis has lost are bound again.
 func (b *Bus) renewSome(ctx, bounded context.Context, due []string) {
 	since := make(map[string]time.Time, len(due))
 	for _, connection := range due {
@@ -349,8 +349,8 @@ func (b *Bus) renewSome(ctx, bounded context.Context, due []string) {
 	}
 }
 
-// bindAnew binds connections that Redis has lost. One that is unbound meanwhile is unbound once more: the server may
-// have bound it after that. It waits for no heartbeat.
+// bindAnew binds connections that Redis has lost. It unbinds a connection again that was unbound meanwhile, because the
+// server may have bound it after that. It does not wait for a heartbeat.
 func (b *Bus) bindAnew(ctx, bounded context.Context, lost []string, since map[string]time.Time) {
 	b.bindAll(ctx, bounded, lost, func(connection string, p *gen.RPCBindParams) {
 		p.Keep = boundFor
@@ -366,7 +366,7 @@ func (b *Bus) bindAnew(ctx, bounded context.Context, lost []string, since map[st
 	})
 }
 
-// bindAll asks the server about the connections in one pipeline, with what each asks for. take gets the replies.
+// bindAll asks the server about the connections in one pipeline, for each with its own request. take gets the replies.
 func (b *Bus) bindAll(ctx, bounded context.Context, connections []string,
 	ask func(connection string, p *gen.RPCBindParams), take func(connection string, r gen.RPCBindResult)) {
 	batch := lua.NewBatch(b.client)

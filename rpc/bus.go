@@ -64,7 +64,7 @@ func NewBus(client lua.Client, name string, opts *Options) (*Bus, error) {
 	return b, nil
 }
 
-// rename starts a new incarnation: what the last one has left behind is not for this one.
+// rename starts a new incarnation. Messages for the last incarnation do not reach this one.
 func (b *Bus) rename() {
 	name := strings.ToLower(rand.Text()[:16])
 	if b.opts.Node != "" {
@@ -98,8 +98,8 @@ func (b *Bus) Ready(ctx context.Context) error {
 	return nil
 }
 
-// notReady is the error of an operation that Run must be running for. Why a Run cannot connect is text: the class of
-// that error is not that of the operation.
+// notReady is the error of an operation that needs Run. It has the reason why Run cannot connect as text only, so that
+// it does not match that error.
 func (b *Bus) notReady(cause error) error {
 	if b.liveness.hasEnded() {
 		cause = fmt.Errorf("%w: %w", errEnded, cause)
@@ -109,7 +109,7 @@ func (b *Bus) notReady(cause error) error {
 	return fmt.Errorf("luatomic: bus %q is not connected; is its Run running? %w", b.name, cause)
 }
 
-// report passes an error of background work to OnError, while ctx has not ended.
+// report passes an error of background work to OnError, unless ctx has ended.
 func (b *Bus) report(ctx context.Context, err error) {
 	if err != nil && b.opts.OnError != nil && ctx.Err() == nil {
 		b.opts.OnError(err)
@@ -128,12 +128,12 @@ func (b *Bus) notice(kind wire.NoticeKind, texts ...string) []byte {
 // the server disconnects subscribers whose output buffer grows too large.
 const inlineMax = 64 << 10
 
-// outlasting gives work that must finish although ctx has ended a bound of its own.
+// outlasting returns a context for work that must finish although ctx has ended: it ends after d.
 func outlasting(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), d)
 }
 
-// offer fills a channel of one place, if it is empty.
+// offer sends to a channel of capacity one, if it is empty.
 func offer(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -24,7 +24,7 @@ type outgoing struct {
 	idempotent bool // another node may run it
 }
 
-// check judges the names and sizes before anything is sent.
+// check checks the names and sizes before anything is sent.
 func (c *outgoing) check() error {
 	err := lua.CheckName("method name", c.method)
 	if err == nil && c.Node != "" {
@@ -60,7 +60,7 @@ func (c *outgoing) check() error {
 	return nil
 }
 
-// checkNode judges a name that may have a unique part: the name before it is as any other.
+// checkNode checks the name of a node, with or without its unique part. The part before that must be a valid name.
 func checkNode(name string) error {
 	if len(name) > maxNode {
 		return fmt.Errorf("%w: node name has %d bytes, at most %d", lua.ErrBadName, len(name), maxNode)
@@ -74,7 +74,7 @@ func checkNode(name string) error {
 	return nil
 }
 
-// checkHeaders judges headers of a call or an answer.
+// checkHeaders checks headers of a call or an answer.
 func checkHeaders(headers map[string]string) error {
 	if len(headers) > wire.MaxHeaders {
 		return &lua.SizeError{What: "headers", N: len(headers), Max: wire.MaxHeaders, Unit: "names"}
@@ -100,30 +100,30 @@ func headersSize(headers map[string]string) (n int) {
 // maxRequest bounds the body of a request.
 const maxRequest = 1<<20 - 2048
 
-// maxNode is the length of a name with its unique part, uniquePart that of the latter and its dot.
+// maxNode is the longest name with its unique part, uniquePart the length of that part with its dot.
 const (
 	uniquePart = 17
 	maxNode    = 128 + uniquePart
 )
 
-// targeted calls have one node that may answer, even after its death.
+// targeted reports whether only one node may answer, even after its death.
 func (c *outgoing) targeted() bool { return c.Node != "" || c.Connection != "" }
 
-// timers are used again, which saves two allocations a call. Since Go 1.23 a stopped timer's channel is empty.
+// timers are reused, which saves two allocations for each call. Since Go 1.23 a stopped timer's channel is empty.
 var timers = sync.Pool{New: func() any {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
 	return t
 }}
 
-// callGrace is how much longer than the request its record lives, replyKept how long a caller that was disconnected can
-// read a reply.
+// callGrace is how much longer than the request its record is stored. replyKept is how long a caller that was
+// disconnected can read a reply.
 const (
 	callGrace = time.Second
 	replyKept = 10 * time.Second
 )
 
-// limit is when the time of a call that begins now is over, and whether the context ends it.
+// limit returns the deadline of a call that begins now, and whether it is that of the context.
 func (b *Bus) limit(ctx context.Context) (deadline time.Time, byContext bool) {
 	if deadline, byContext = ctx.Deadline(); !byContext {
 		return time.Now().Add(b.opts.Timeout), false
@@ -134,8 +134,8 @@ func (b *Bus) limit(ctx context.Context) (deadline time.Time, byContext bool) {
 	return deadline, true
 }
 
-// call makes a call and waits for its outcome, no longer than ctx lasts. The request is sent by a goroutine of its own,
-// so that neither a server that is silent nor a reply that is early holds up the caller.
+// call makes a call and waits for its outcome until ctx ends. A goroutine of its own sends the request, so that the
+// caller waits neither for a silent server nor, when the reply comes first, for the answer to the request.
 func (b *Bus) call(ctx context.Context, c *outgoing) (outcome, error) {
 	if err := c.check(); err != nil {
 		return outcome{}, err
@@ -204,8 +204,8 @@ func (b *Bus) await(ctx context.Context, w *waiter, expired <-chan time.Time) (o
 	return outcome{}, fmt.Errorf("luatomic: call %q: no answer, the handler may have run: %w", w.method, cause)
 }
 
-// endOf is why ctx has ended, with its cause. A cause that says of another call that it has not run, as the first error
-// of a group of calls does, is text: the class of that error is not that of this call.
+// endOf returns why ctx has ended, with its cause. The cause may say that another call has not run, as the first error
+// of a group of calls does. Such a cause is only text, so that the error of this call does not match it.
 func endOf(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	switch {
@@ -217,7 +217,7 @@ func endOf(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// giveUp cancels a call that nobody waits for. A call with a key goes on: others may name it.
+// giveUp cancels a call that nobody waits for. A call with a key goes on, because others may use the key.
 func (b *Bus) giveUp(w *waiter) {
 	b.countAt(w, "")
 	if w.Key == "" && w.beside != nil {
@@ -228,8 +228,8 @@ func (b *Bus) giveUp(w *waiter) {
 	}
 }
 
-// finish takes the reply. The record is not needed any more, but for a copy of the request that may still arrive, and
-// for the next call with the key.
+// finish takes the reply. After that the record is needed only for a copy of the request that may still arrive, and for
+// the next call with the key.
 func (b *Bus) finish(w *waiter) (outcome, error) {
 	b.countAt(w, "")
 	if b.pending.take(w) {
@@ -238,7 +238,7 @@ func (b *Bus) finish(w *waiter) (outcome, error) {
 	return w.out, w.out.err
 }
 
-// removeRecords removes what a call has stored, soon.
+// removeRecords lets the bus remove soon what a call has stored.
 func (b *Bus) removeRecords(w *waiter) {
 	if w.Key == "" && b.pending.discard(b.recordsOf(w)...) {
 		offer(b.outbox.filled)
@@ -259,8 +259,8 @@ func (b *Bus) recordsOf(w *waiter) []string {
 
 var errEnded = errors.New("it has ended")
 
-// awaitReady waits until the bus is connected, also for the next Run where the last one has ended. A call whose context
-// has ended is not made.
+// awaitReady waits until the bus is connected. If the last Run has ended, it waits for the next one. A call whose
+// context has ended is not made.
 func (b *Bus) awaitReady(ctx context.Context, expired <-chan time.Time) error {
 	if err := b.liveness.await(ctx, 0, expired); err != nil {
 		return b.notReady(fmt.Errorf("%w: %w", lua.ErrNotExecuted, err))

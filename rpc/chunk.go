@@ -43,7 +43,7 @@ func (s *sender) count() uint64 {
 	return s.sent
 }
 
-// sendChunk stores and publishes one part, and waits while too many parts have not been read.
+// sendChunk stores and publishes one part. It waits while too many parts are unread.
 func (b *Bus) sendChunk(ctx context.Context, w *work, seq uint64, body []byte) error {
 	if len(body) > maxReply {
 		message := fmt.Sprintf("a part has %d bytes, at most %d", len(body), maxReply)
@@ -74,8 +74,9 @@ func (b *Bus) sendChunk(ctx context.Context, w *work, seq uint64, body []byte) e
 	return b.awaitCredit(ctx, w, seq)
 }
 
-// awaitCredit waits until the caller has read enough of what was sent. The notice of that can be lost, so the server is
-// asked now and then, one question at a time and beside the wait: go-redis does not heed ctx.
+// awaitCredit waits until the caller has read enough of what was sent. The notice of that can be lost, so awaitCredit
+// asks the server from time to time. A goroutine asks, one question at a time, because go-redis may ignore the end of
+// ctx.
 func (b *Bus) awaitCredit(ctx context.Context, w *work, seq uint64) error {
 	var asking chan struct{} // most parts wait for nothing
 	for {
@@ -106,7 +107,7 @@ func (b *Bus) awaitCredit(ctx context.Context, w *work, seq uint64) error {
 	}
 }
 
-// readCredit counts as read what is not stored any more.
+// readCredit counts parts as read that are no longer stored.
 func (b *Bus) readCredit(ctx context.Context, id string, seq uint64) {
 	stored, err := nodes.Read(ctx, b.client, redis.NewIntCmd(ctx, "hlen", b.keys.Chunks(id))).Result()
 	if err == nil && uint64(stored) <= seq {
@@ -114,7 +115,7 @@ func (b *Bus) readCredit(ctx context.Context, id string, seq uint64) {
 	}
 }
 
-// sent notes the size of a part.
+// sent records the size of a part.
 func (s *serving) sent(w *work, size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,8 +134,8 @@ func (w *work) creditSoFar() (changed <-chan struct{}, open bool) {
 	return w.credit, len(w.unread) < window && w.unreadBytes < windowBytes
 }
 
-// credit notes up to which part the caller has read: one more than are known to be sent at most. A part is read before
-// the server's answer to it where that is slow.
+// credit records the last part that the caller has read. It accepts one more than the parts known to be sent: when the
+// server's answer is slow, the caller reads a part before it.
 func (s *serving) credit(id string, read uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// serverClock is what this process knows of the server's clock: the difference between it and a clock of its own that
-// only goes forward.
+// serverClock is what this process knows about the server's clock: its difference from a clock of the process that
+// never goes back.
 type serverClock struct {
 	began  time.Time
 	offset atomic.Int64 // of the server's time, Unix ns
@@ -15,10 +15,10 @@ type serverClock struct {
 
 func (c *serverClock) init() { c.began = time.Now() }
 
-// note takes the server's time of a reply, which the server gave between these two moments. Counted from the first one
-// the clock is never behind the server's, so that no request ends early. That can be long ago, where the script was
-// sent again. So what is known stays, while it is smaller and the reply does not refute it. A clock that goes faster
-// refutes it by little.
+// note takes the server's time from a reply; the server read its clock between sent and received. If the time counts
+// from sent, this clock is never behind the server's, and no request ends early. But sent can be long ago, if the
+// script was sent again. So a smaller known difference stays, as long as the reply does not refute it. A server's clock
+// that runs faster refutes it only by a little.
 func (c *serverClock) note(now, sent, received time.Time) {
 	defer c.read.Store(int64(sent.Sub(c.began)))
 	const fraction, faster = int64(time.Millisecond), int64(10 * time.Millisecond) // the time is rounded down
@@ -31,10 +31,10 @@ func (c *serverClock) note(now, sent, received time.Time) {
 	}
 }
 
-// readSince reports whether a reply is noted whose request was sent after that moment.
+// readSince reports whether a reply was noted whose request was sent after t.
 func (c *serverClock) readSince(t time.Time) bool { return c.read.Load() > int64(t.Sub(c.began)) }
 
-// after is the server's time in d, in ms.
+// after is the server's time after d from now, in ms.
 func (c *serverClock) after(d time.Duration) int64 {
 	return (c.offset.Load() + int64(time.Since(c.began)+d)) / int64(time.Millisecond)
 }

@@ -14,15 +14,16 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// directory is what this caller knows of the nodes: which serve a method, and how busy each is. It may be wrong: the
-// script that gives a request to a node checks that the node lives, and the node refuses what it cannot take.
+// directory is what this caller knows about the nodes: which nodes serve a method, and how busy each one is. It may be
+// wrong: the script that gives a request to a node checks that the node is alive, and the node refuses what it cannot
+// take.
 type directory struct {
 	mu      sync.Mutex
 	methods map[string]*listing
 	peers   map[string]*peer
 }
 
-// listing are the nodes of one method as they were read.
+// listing has the nodes of one method as they were read.
 type listing struct {
 	peers   []*peer
 	asked   time.Time // when the first page of the list was asked for
@@ -53,8 +54,8 @@ func (d *directory) init() {
 // cost is what the choice compares.
 func (p *peer) cost() int { return p.load + ownLoad*p.inFlight }
 
-// choose returns a node for a call and further candidates; none when it knows no node that was not tried. Of two nodes
-// picked at random it takes the one with the lower cost. A call that a node has refused looks at all nodes.
+// choose returns a node for a call and further candidates. It returns none if all known nodes were tried. It picks two
+// nodes at random and takes the one with the lower cost. For a call that a node has refused, it compares all nodes.
 func (d *directory) choose(method string, tried []string) (node string, others []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -86,7 +87,7 @@ func (d *directory) choose(method string, tried []string) (node string, others [
 	return first.name, others
 }
 
-// byAffinity returns the node that a key belongs to, and the ones that follow it. Where a node comes or goes, only its
+// byAffinity returns the node that a key belongs to, and the nodes that follow it. When a node comes or goes, only its
 // own keys change their node.
 func (d *directory) byAffinity(method, key string, tried []string) (node string, others []string) {
 	d.mu.Lock()
@@ -111,7 +112,7 @@ func (l *listing) without(names []string) []*peer {
 	return slices.DeleteFunc(slices.Clone(l.peers), func(p *peer) bool { return slices.Contains(names, p.name) })
 }
 
-// firstOf returns the first of these nodes, and the ones behind it.
+// firstOf returns the first of these nodes, and the nodes after it.
 func firstOf(left []*peer) (node string, others []string) {
 	for _, p := range left[:min(len(left), 1+maxOthers)] {
 		others = append(others, p.name)
@@ -135,8 +136,8 @@ func rankOf(key, name string) uint64 {
 	return h ^ h>>33
 }
 
-// countAt counts a call as in flight at a node, and nowhere once it is over: in one step, as its search may still be
-// under way when it ends.
+// countAt counts a call as in flight at a node, and at no node once the call is over. It does both in one step, because
+// the search for a node may still be under way when the call ends.
 func (b *Bus) countAt(w *waiter, node string) {
 	d := &b.directory
 	d.mu.Lock()
@@ -152,7 +153,7 @@ func (b *Bus) countAt(w *waiter, node string) {
 	}
 }
 
-// heard notes the load that an answer carries: one more than the thousandths.
+// heard records the load that an answer has: one more than the thousandths.
 func (d *directory) heard(node string, load uint64) {
 	if load == 0 {
 		return
@@ -176,7 +177,7 @@ func (d *directory) drop(method string, nodes ...string) {
 	}
 }
 
-// forget has all nodes read again.
+// forget makes later calls read all nodes again.
 func (d *directory) forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -195,8 +196,8 @@ func (d *directory) due(method string, age time.Duration) bool {
 	return true
 }
 
-// install replaces the nodes of a method by those that can be reached, unless the list was asked for before that of
-// which they are.
+// install replaces the nodes of a method by the rows that can be reached, unless the present list was asked for later
+// than the rows.
 func (d *directory) install(method string, asked time.Time, rows []gen.RPCFindRow) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -223,7 +224,7 @@ func (d *directory) install(method string, asked time.Time, rows []gen.RPCFindRo
 	d.prune()
 }
 
-// listedFor is how long the nodes of a method are kept that is not called.
+// listedFor is how long the nodes of a method that is not called are kept.
 const listedFor = 10 * time.Minute
 
 // prune forgets methods that are not called any more, and nodes that serve no known method and have no call.
@@ -276,7 +277,7 @@ func (b *Bus) find(ctx context.Context, method string) ([]gen.RPCFindRow, error)
 	return all, nil
 }
 
-// refresh reads the nodes of a method again behind the calls that use them, when they were read a while ago.
+// refresh reads the nodes of a method again, in the background, if they were read some time ago.
 func (b *Bus) refresh(method string) {
 	if !b.directory.due(method, b.opts.Lease/3) {
 		return

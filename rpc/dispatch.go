@@ -47,7 +47,7 @@ func (s *sending) Value(key any) any {
 	return s.Context.Value(key)
 }
 
-// asking is sending for what gives the call to no node, and may be sent any number of times.
+// asking is sending for scripts that do not give the call to a node. They may be sent any number of times.
 type asking struct{ *sending }
 
 func (a asking) Value(key any) any { return a.Context.Value(key) }
@@ -62,8 +62,8 @@ const (
 	moveNap = 3 * time.Millisecond
 )
 
-// place gives a call to a node. Where none can take it, the call gets the reason. It runs again when a node has refused
-// the call or is dead: the script decides, in one step, whether another node may have it.
+// place gives a call to a node. If no node can take the call, the call ends with the reason. place runs again when a
+// node has refused the call or is dead: the script decides, in one step, whether another node may have it.
 func (b *Bus) place(ctx context.Context, w *waiter) {
 	if !b.pending.startPlacing(w) {
 		return
@@ -98,7 +98,8 @@ func (b *Bus) place(ctx context.Context, w *waiter) {
 	}
 }
 
-// unplaced ends a call that no node has. It reports whether to look again: a copy of the request has arrived.
+// unplaced ends a call that no node has. It reports whether to look for a node again, because a copy of the request has
+// arrived.
 func (b *Bus) unplaced(s *sending, w *waiter, err error) (again bool) {
 	know := b.pending.search(w)
 	none := errors.Is(err, ErrNoResponders)
@@ -126,7 +127,8 @@ func (b *Bus) unplaced(s *sending, w *waiter, err error) (again bool) {
 	return false
 }
 
-// unsure is the error of a call that was refused, of which a copy may still run; over says that its time is over.
+// unsure returns the error of a call that was refused but of which a copy may still run. over is the error that says
+// that its time is over.
 func unsure(method string, refused, over error) error {
 	err := fmt.Errorf("luatomic: call %q: %w: a copy of the request may still arrive; without it: %v", method,
 		lua.ErrOutcomeUnknown, refused)
@@ -142,8 +144,8 @@ func isRefusal(err error) bool {
 	return errors.Is(err, ErrNoResponders) || errors.Is(err, lua.ErrNotExecuted) || errors.As(err, &refused)
 }
 
-// withdraw has the server refuse the copies of a request, unless one has arrived. It is not sure where the server does
-// not answer, and does nothing for a call with a key: others may wait for that.
+// withdraw lets the server refuse the copies of a request, unless one has arrived. It is not sure if the server does
+// not answer. It does nothing for a call with a key, because others may wait for that call.
 func (b *Bus) withdraw(s *sending, w *waiter) (arrived, sure bool) {
 	if w.Key != "" {
 		return false, false
@@ -154,7 +156,8 @@ func (b *Bus) withdraw(s *sending, w *waiter) (arrived, sure bool) {
 	return r != gen.RPCCancelResultMissing, err == nil
 }
 
-// seek finds a node for the call and returns it. It returns none without an error when the outcome is known.
+// seek gives the call to a node and returns the node. It returns no node and no error if the outcome of the call is
+// known.
 func (b *Bus) seek(s *sending, w *waiter) (node string, err error) {
 	trust, nap := false, clock.Backoff{First: 50 * time.Millisecond, Last: time.Second}
 	var found []gen.RPCFindRow
@@ -200,9 +203,9 @@ func (b *Bus) seek(s *sending, w *waiter) (node string, err error) {
 	}
 }
 
-// decides reports whether the record is asked, although no node can take the call: it was sent before, and a node may
-// run it, or have run it. Where that is alive after all it keeps the call, and else its reply is refused from then on.
-// A call with a key may have been sent by others.
+// decides reports whether the record of the call decides although no node can take the call: the call was sent before,
+// and a node may run it or have run it. If that node is alive it keeps the call. Otherwise its reply is refused from
+// then on. A call with a key may have been sent by others.
 func (b *Bus) decides(w *waiter, err error) bool {
 	return isRefusal(err) && !errors.Is(err, lua.ErrNotExecuted) && (w.Key != "" || b.pending.search(w).sent)
 }
@@ -225,8 +228,8 @@ func (b *Bus) decided(w *waiter, r gen.RPCDecideResult) error {
 	return fmt.Errorf("luatomic: call %q: it was given up: %w", w.method, context.Canceled)
 }
 
-// candidates returns the node to ask and those to fall over to. It reads the nodes of the method where it knows none
-// that was not tried.
+// candidates returns the node to ask and the nodes to try after it. If all known nodes were tried, it reads the nodes
+// of the method.
 func (b *Bus) candidates(
 	s *sending, w *waiter, searches *int, found *[]gen.RPCFindRow,
 ) (first string, others []string, err error) {
@@ -275,8 +278,8 @@ func (b *Bus) reachedWhileMoving(found []gen.RPCFindRow, tried []string) string 
 	return ""
 }
 
-// target returns the one node that may have a call. What that has refused is over, unless a connection has moved: the
-// server may know the new owner before that does.
+// target returns the one node that may have a call. If that node has refused the call, the call is over, unless its
+// connection has moved: the server may know the new owner before the owner itself does.
 func (b *Bus) target(s *sending, w *waiter) (string, error) {
 	if know := b.pending.search(w); know.refused != nil && (!isMoved(know.refused) || know.refusals > maxTried) {
 		return "", know.refused
@@ -294,8 +297,8 @@ func (b *Bus) target(s *sending, w *waiter) (string, error) {
 	return owner, nil
 }
 
-// give runs the script that records the request and publishes it, with those of other calls at this moment. What is not
-// the usual case is decided by another script.
+// give runs the script that records the request and publishes it, together with the requests of other calls at this
+// moment. Another script decides the unusual cases.
 func (b *Bus) give(
 	s *sending, w *waiter, first string, others []string, again, trust bool,
 ) (gen.RPCDecideResult, error) {
@@ -331,12 +334,12 @@ func (b *Bus) give(
 	return r, w.given(s, client, err)
 }
 
-// moving reports whether the slot of the bus may have moved so recently that live nodes have not followed. Each follows
-// within a third of its lease, with its next heartbeat, once its client knows the new state of the cluster. Until then
-// a missing subscriber does not mean that the node is dead.
+// moving reports whether the slot of the bus may have moved so recently that live nodes have not followed. A node
+// follows within a third of its lease, with its next heartbeat, once its client knows the new state of the cluster.
+// Until then a missing subscriber does not mean that the node is dead.
 func (b *Bus) moving() bool { return b.shard && b.link.movedWithin(max(b.opts.Lease/2, time.Second)) }
 
-// refusedBy takes the answer of a node that has not run a call, or left it half-way.
+// refusedBy handles the answer of a node that has not run a call, or has left it half-way.
 func (b *Bus) refusedBy(a *wire.Answer) {
 	method, cause := b.pending.methodOf(a.ID), remoteError(a)
 	if method == "" {
@@ -356,9 +359,9 @@ func (b *Bus) refusedBy(a *wire.Answer) {
 	}
 }
 
-// placeElsewhere looks for a node for a call that was refused. The owner of a connection is asked for again, the first
-// time immediately. A refusal may be faster than the server's answer to the script that sends the request, perhaps once
-// more: so the end of a call that has one node comes from there, too.
+// placeElsewhere looks for another node for a call that was refused. For a call with a connection it asks for the owner
+// again, the first time immediately. A refusal may be faster than the server's answer to the script that sends the
+// request, which may be sent once more. So the search also decides the end of a call that has only one node.
 func (b *Bus) placeElsewhere(w *waiter, a *wire.Answer, cause error) {
 	refusals := b.pending.search(w).refusals
 	switch {
@@ -371,7 +374,7 @@ func (b *Bus) placeElsewhere(w *waiter, a *wire.Answer, cause error) {
 	}
 }
 
-// isMoved reports whether a node has refused a call because another one owns its connection.
+// isMoved reports whether a node has refused a call because another node owns its connection.
 func isMoved(err error) bool {
 	var refused *RemoteError
 	return errors.As(err, &refused) && refused.Code == CodeNotOwner

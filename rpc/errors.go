@@ -45,16 +45,16 @@ func (e *NoRespondersError) Error() string {
 // Is matches ErrNoResponders.
 func (e *NoRespondersError) Is(target error) bool { return target == ErrNoResponders }
 
-// Codes of a RemoteError that the library itself sends.
+// Codes of RemoteErrors that the library itself sends.
 const (
 	CodeError      = "error"       // the handler returned an error without a code
 	CodeInternal   = "internal"    // the handler panicked
 	CodeBadRequest = "bad_request" // the body is not what the method takes
-	CodeNoMethod   = "no_method"   // the node does not serve the method any more
+	CodeNoMethod   = "no_method"   // the node no longer serves the method
 	CodeOverloaded = "overloaded"  // all handlers are busy
 	CodeTooLarge   = "too_large"   // the result is larger than a reply may be
 	CodeVersion    = "version"     // the node does not read requests of this version
-	CodeNotOwner   = "not_owner"   // the node does not own the connection any more
+	CodeNotOwner   = "not_owner"   // the node no longer owns the connection
 	CodeLeft       = "left"        // the node left while the handler ran; callers get ErrNodeLost
 	CodeDeadline   = "deadline"    // the handler's time is over; callers get context.DeadlineExceeded
 )
@@ -82,7 +82,7 @@ type PanicError struct {
 	Method string
 	// Value is what the handler panicked with.
 	Value any
-	// Stack is that of the handler's goroutine, as of debug.Stack.
+	// Stack is the stack of the handler's goroutine, in the form of debug.Stack.
 	Stack []byte
 }
 

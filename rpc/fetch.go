@@ -45,7 +45,7 @@ func (b *Bus) fetchAll(s *session, reserved []*work) error {
 	return nil
 }
 
-// fetchCalls reads the records of calls. It returns those that did not fit into one reply of the server.
+// fetchCalls reads the records of calls. It returns the works that did not fit into one reply of the server.
 func (b *Bus) fetchCalls(s *session, reserved []*work) (later []*work, err error) {
 	ctx, cancel := context.WithTimeout(s.ctx, b.opts.Lease/3)
 	defer cancel()
@@ -65,8 +65,8 @@ func (b *Bus) fetchCalls(s *session, reserved []*work) (later []*work, err error
 	return later, err
 }
 
-// admitFetched takes a request from its record, which lives callGrace longer than the request. The record of a call
-// with a key lives longer than its handler may take.
+// admitFetched takes a request from its record, which is stored for callGrace longer than the request. The record of a
+// call with a key is stored for longer than its handler may take.
 func (b *Bus) admitFetched(s *session, row gen.RPCCollectRow, reserved *work) {
 	left := row.Left - callGrace
 	if left <= 0 {

@@ -47,7 +47,7 @@ func (m Method[Req, Res]) Gather(ctx context.Context, b *Bus, in Req) iter.Seq2[
 	}
 }
 
-// yieldAnswers makes a call to each node and yields their answers. It returns why it ended early.
+// yieldAnswers makes a call to each node and yields the answers. Its error says why it ended early.
 func (m Method[Req, Res]) yieldAnswers(
 	ctx context.Context, b *Bus, c *outgoing, yield func(Part[Res], error) bool,
 ) error {
@@ -88,7 +88,7 @@ func (e *MissingError) Error() string {
 
 func (e *MissingError) Unwrap() error { return e.Err }
 
-// gathering are calls to several nodes. It belongs to one goroutine.
+// gathering has the calls to several nodes. It belongs to one goroutine.
 type gathering struct {
 	timer   *time.Timer
 	came    chan *waiter

@@ -13,8 +13,8 @@ import (
 	"github.com/luatomic/luatomic/internal/notify"
 )
 
-// link is the subscription of this process to its own channel and to that of all, on the connection that it shares with
-// all else on the client. In a cluster the channels are sharded, and the link follows their slot.
+// link is the subscription of this process to its own channel and to the channel of all, on the connection that all
+// subscriptions of the client share. In a cluster the channels are sharded, and the link follows their slot.
 type link struct {
 	since atomic.Int64 // when both channels were confirmed, UnixNano; 0: they are not
 	moved atomic.Int64 // when they were first confirmed at another server than before
@@ -27,12 +27,12 @@ type link struct {
 	at        string // the server of the last confirmed subscription
 }
 
-// lastLink is the longest delay before the link looks for its server again. It is short, because callers wait for the
-// messages that were missed.
+// lastLink is the longest delay before the link looks for its server again. It is short, because callers wait for
+// missed messages.
 const lastLink = 100 * time.Millisecond
 
-// run keeps the link until ctx ends. up is called when both channels are confirmed, the first time and after each
-// break, down when the link breaks or cannot be opened; the link may be up again by then.
+// run keeps the link until ctx ends. It calls up when both channels are confirmed, the first time and after each break.
+// It calls down when the link breaks or cannot be opened; the link may be up again by then.
 func (l *link) run(
 	ctx context.Context, client redis.UniversalClient, shard bool, up func(), down func(error), message func(string),
 ) {
@@ -66,7 +66,7 @@ func suspect(broken chan<- error, err error) {
 	}
 }
 
-// keep subscribes to both channels, and again where that fails or ends.
+// keep subscribes to both channels, and again when a subscription fails or ends.
 func (l *link) keep(
 	ctx context.Context, client redis.UniversalClient, h *notify.Hub, confirmed func(string, bool), down func(error),
 ) {
@@ -99,7 +99,7 @@ func (l *link) keep(
 	}
 }
 
-// use notes the hub of a Run. Nothing is confirmed yet.
+// use stores the hub of a Run. Nothing is confirmed yet.
 func (l *link) use(h *notify.Hub, broken chan error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,7 +107,8 @@ func (l *link) use(h *notify.Hub, broken chan error) {
 	l.since.Store(0)
 }
 
-// confirm notes a channel that is subscribed, again if messages may be lost. It reports whether both are since now.
+// confirm records a channel that is subscribed; again says that messages may be lost. It reports whether both channels
+// are confirmed from now on.
 func (l *link) confirm(channel, server string, again bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,7 +128,7 @@ func (l *link) confirm(channel, server string, again bool) bool {
 	return true
 }
 
-// lose notes a channel that is not subscribed. It reports true for the first one.
+// lose records a channel that is not subscribed. It reports true for the first one.
 func (l *link) lose(channel string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,9 +141,9 @@ func (l *link) lose(channel string) bool {
 	return channel == l.channels[0]
 }
 
-// doubt notes that neither channel is known to be subscribed where its messages are published, until that is confirmed
-// again: the slot may have moved, and the connection to its former server may still be good. A break, which err tells,
-// is over where both channels were confirmed since.
+// doubt records that the channels may not be subscribed at the server where their messages are published, until that is
+// confirmed again: the slot may have moved while the connection to its former server still works. If err tells of a
+// break, the break is over if both channels were confirmed since.
 func (l *link) doubt(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,8 +154,8 @@ func (l *link) doubt(err error) {
 	l.since.Store(0)
 }
 
-// replace looks for the server again and replaces the connection: for one that is silent, or whose server does not get
-// the messages any more. It returns false where the connection was replaced less than a second ago.
+// replace looks for the server again and replaces a connection that is silent, or whose server no longer gets the
+// messages. It returns false if the connection was replaced less than a second ago.
 func (l *link) replace() bool {
 	l.mu.Lock()
 	h, broken := l.hub, l.broken
@@ -169,7 +170,7 @@ func (l *link) replace() bool {
 // isUp reports whether both channels are confirmed.
 func (l *link) isUp() bool { return l.since.Load() != 0 }
 
-// age is how long both channels have been confirmed; 0 if they are not.
+// age is how long both channels have been confirmed. It is 0 if they are not.
 func (l *link) age() time.Duration { return sinceNano(&l.since) }
 
 // movedWithin reports whether the link changed to another server within the time, or is down.

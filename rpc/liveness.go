@@ -14,8 +14,8 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// liveness keeps this node reachable: heartbeats renew its lease, and the echo of each shows that its subscription
-// works.
+// liveness keeps this node reachable. Heartbeats renew its lease, and the echo of each heartbeat shows that the
+// subscription works.
 type liveness struct {
 	running      atomic.Bool   // Run is running
 	heartbeat    chan struct{} // asks for a heartbeat out of turn
@@ -47,7 +47,7 @@ func (l *liveness) init() {
 	l.given, l.changed = -1, make(chan struct{})
 }
 
-// end forgets all about a Run: the node is not announced until the next one is.
+// end forgets the state of a Run: the node is not announced until the next Run announces it.
 func (l *liveness) end() {
 	l.setEnded(true)
 	l.echoed.Store(0)
@@ -69,26 +69,26 @@ func (l *liveness) hasEnded() bool {
 	return l.ended
 }
 
-// failure is why the node is not connected; nil where that is not known.
+// failure returns why the node is not connected, or nil if that is not known.
 func (l *liveness) failure() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.failed
 }
 
-// fail notes how an attempt to announce the node has ended.
+// fail records how an attempt to announce the node has ended.
 func (l *liveness) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.failed = err
 }
 
-// reportAgain is how long an outage of the link lasts until it is reported once more. Attempts to end it are made ten
-// times a second.
+// reportAgain is how long an outage of the link lasts until it is reported again. The link tries to end it ten times a
+// second.
 const reportAgain = 10 * time.Second
 
-// linkDown notes why the link is down, and reports whether OnError is to have it. The error of an attempt may come
-// after a later one has succeeded: then the link is up, and nothing is noted.
+// linkDown records why the link is down, and reports whether OnError should get the error. The error of an attempt may
+// come after a later attempt has succeeded: then the link is up, and nothing is recorded.
 func (l *liveness) linkDown(err error, isUp func() bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,14 +103,14 @@ func (l *liveness) linkDown(err error, isUp func() bool) bool {
 	return true
 }
 
-// linkUp notes that the outage is over.
+// linkUp records that the outage is over.
 func (l *liveness) linkUp() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.failed, l.reported = nil, time.Time{}
 }
 
-// give notes which version of the methods the server has.
+// give records which version of the methods the server has.
 func (l *liveness) give(version int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -145,7 +145,7 @@ func (l *liveness) await(ctx context.Context, version int, expired <-chan time.T
 	}
 }
 
-// lock keeps heartbeats, and what must not run beside them, apart. It fails when ctx ends.
+// lock excludes heartbeats and what must not run at the same time. It fails when ctx ends.
 func (l *liveness) lock(ctx context.Context) bool {
 	select {
 	case l.announcing <- struct{}{}:
@@ -157,7 +157,7 @@ func (l *liveness) lock(ctx context.Context) bool {
 
 func (l *liveness) unlock() { <-l.announcing }
 
-// doubt notes whether a request for the methods of this node may have another copy, or may have been lost.
+// doubt records whether a request for the methods of this node may have another copy, or may have been lost.
 func (l *liveness) doubt(doubtful bool) {
 	if doubtful {
 		l.doubted = time.Now()
@@ -197,7 +197,7 @@ func (b *Bus) sendHeartbeats(ctx context.Context, up <-chan struct{}) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			// Where the heartbeat took long or the process stood still, no echo was due. The next check decides.
+			// If the heartbeat took long or the process stood still, no echo was due. The next check decides.
 			if time.Since(checked) < b.opts.Lease/2 {
 				b.replaceSilentLink()
 			}
@@ -211,7 +211,7 @@ func (b *Bus) sendHeartbeats(ctx context.Context, up <-chan struct{}) {
 	}
 }
 
-// linkUp reports that the node can be reached again, and has both sides check what they missed. The first time
+// linkUp is called when the node can be reached again. It makes both sides check what they missed. The first time
 // nothing can have been missed.
 func (b *Bus) linkUp(up chan<- struct{}) {
 	b.liveness.linkUp()
@@ -229,8 +229,8 @@ func (b *Bus) linkUp(up chan<- struct{}) {
 	offer(b.pending.check)
 }
 
-// replaceSilentLink gives up a link on which no echo came for a lease: nothing reaches the node there. Heartbeats and
-// this check come each third of a lease, and the last echo may still be on its way.
+// replaceSilentLink replaces a link on which no echo came for a lease: nothing reaches the node there. Heartbeats and
+// this check come in each third of a lease, and the last echo may still be on its way.
 func (b *Bus) replaceSilentLink() {
 	echoed := b.liveness.echoed.Load()
 	if echoed != 0 && time.Since(time.Unix(0, echoed)) > b.opts.Lease*5/6 {
@@ -246,20 +246,20 @@ const (
 	renewEvery = 5
 )
 
-// announce sends one heartbeat: it renews the lease and publishes an echo. It gives the methods of the node when they
-// have changed, when the server does not know the node, and now and then. While a copy of an earlier request may
-// arrive, each heartbeat gives them, and withdraws those that were withdrawn.
+// announce sends one heartbeat: it renews the lease and publishes an echo. It sends the methods of the node when they
+// have changed, when the server does not know the node, and from time to time. While a copy of an earlier request may
+// arrive, each heartbeat sends the methods, and withdraws again those that were withdrawn.
 func (b *Bus) announce(ctx context.Context) error {
 	return b.announceUnless(ctx, func() bool { return false })
 }
 
-// readClock reads the server's clock by a heartbeat, unless one has done so since: all calls that were late for one
-// reason share it.
+// readClock reads the server's clock by a heartbeat, unless a heartbeat has read it after since. So all calls that were
+// late for the same reason share one heartbeat.
 func (b *Bus) readClock(ctx context.Context, since time.Time) error {
 	return b.announceUnless(ctx, func() bool { return b.liveness.clock.readSince(since) })
 }
 
-// announceUnless sends a heartbeat unless it is not needed any more when its turn comes.
+// announceUnless sends a heartbeat, unless needless says, when its turn comes, that it is no longer needed.
 func (b *Bus) announceUnless(ctx context.Context, needless func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.Lease)
 	defer cancel()
@@ -327,8 +327,8 @@ func (b *Bus) join(ctx context.Context, names []string, give bool) (fresh bool, 
 	}
 }
 
-// noteReceivers takes how many subscribers the server counted for an echo. A server that writes nothing publishes none,
-// so that none is missed.
+// noteReceivers handles the number of subscribers that the server counted for an echo. A server that refuses writes
+// publishes no echo, so no echo is missed.
 func (b *Bus) noteReceivers(receivers int64, err error) {
 	l := &b.liveness
 	var refused *lua.Error
@@ -345,9 +345,10 @@ func (b *Bus) noteReceivers(receivers int64, err error) {
 	}
 }
 
-// replaceUnreachableLink gives up a link without a receiver: it leads to a server that is a replica now, where the node
-// receives its own echo and no calls, or that its keys are leaving. The time that a new link may stay so doubles each
-// time; the connection, which others share, is replaced once a second at most.
+// replaceUnreachableLink replaces a link whose echo had no receiver. The link leads to a server that is a replica now,
+// where the node receives its own echo and no calls, or to a server that the keys of the bus are leaving. The time for
+// which a new link may be without a receiver doubles each time. The connection, which others share, is replaced once a
+// second at most.
 func (b *Bus) replaceUnreachableLink() {
 	confirmed, backoff := b.link.age(), time.Duration(b.liveness.resetBackoff.Load())
 	switch {
@@ -362,9 +363,9 @@ func (b *Bus) replaceUnreachableLink() {
 	}
 }
 
-// leave withdraws the node from its methods, although ctx has ended. With stay it remains alive and finishes what it
-// has begun. It reports success; without it the lease ends by itself. A server that is slow or silent delays it for the
-// grace: a node that cannot withdraw loses the calls that are on their way to it.
+// leave withdraws the node from its methods, although ctx has ended. With stay the node remains alive and finishes what
+// it has begun. leave reports success. If it fails, the lease ends by time. It waits for a slow or silent server as
+// long as the grace: a node that cannot withdraw loses the calls that are on their way to it.
 func (b *Bus) leave(ctx context.Context, stay bool) bool {
 	within := max(b.opts.Grace, time.Second)
 	leaving, cancel := outlasting(ctx, within)

@@ -19,7 +19,8 @@ type Method[Req, Res any] struct {
 	codec      Codec
 }
 
-// NewMethod names a method. It sends nothing; a bad name is reported when the method is served or called.
+// NewMethod returns the method of that name. It sends nothing. A bad name is reported when the method is served or
+// called.
 func NewMethod[Req, Res any](name string) Method[Req, Res] { return Method[Req, Res]{name: name} }
 
 // Idempotent declares that the handler may run twice: when the node of a call is lost or leaves, another node gets the
@@ -52,7 +53,7 @@ type ServeOptions struct {
 	// Concurrency bounds the handlers of this method that run at the same time, in addition to Options.Concurrency. 0
 	// means no separate bound.
 	Concurrency int
-	// Description and Version are for people; Bus.Nodes shows them. At most 1 KiB together.
+	// Description and Version are for people. Bus.Nodes returns them. At most 1 KiB together.
 	Description, Version string
 }
 
@@ -98,12 +99,12 @@ func (m Method[Req, Res]) ServeWith(b *Bus, h func(context.Context, Req) (Res, e
 // late copy of an earlier heartbeat may arrive, each heartbeat withdraws the method again, for a minute.
 func (m Method[Req, Res]) Unserve(ctx context.Context, b *Bus) error { return b.unserve(ctx, m.name) }
 
-// CallOptions select the node of a call and say how its result is kept. Nil means any node.
+// CallOptions are the settings of a call: which node may answer, and how long the result is kept. Nil means any node.
 type CallOptions struct {
-	// Node, if set, is the one node that may answer. See Bus.Node and Bus.Nodes.
+	// Node, if set, is the only node that may answer. See Bus.Node and Bus.Nodes.
 	Node string
-	// Connection, if set, names a connection: the node that owns it may answer. See Bus.Bind. A call with both Node and
-	// Connection fails with lua.ErrBadName.
+	// Connection, if set, names a connection. Only the node that owns it may answer. See Bus.Bind. A call with both
+	// Node and Connection fails with lua.ErrBadName.
 	Connection string
 	// Affinity, if set, is a key: calls with the same key go to the same node, as long as the nodes of the method stay
 	// the same and that node accepts them. If a node comes or goes, only its share of the keys moves.
@@ -150,12 +151,13 @@ type Answered struct {
 //   - the result;
 //   - a *RemoteError, when the handler failed; with CodeOverloaded, which matches ErrOverloaded, when the handlers of
 //     all nodes that were asked, 16 at most, are busy and none has run;
-//   - ErrNoResponders, at once, when no node serves the method: after one round trip, or a few where the caller knows
-//     nodes that have just died;
+//   - ErrNoResponders, without a wait, when no node serves the method: after one round trip, or a few if the caller
+//     knows nodes that have just died;
 //   - ErrNodeLost, when the node died or left, or Redis lost the record: the handler may have run;
 //   - an error that wraps context.DeadlineExceeded, or context.Canceled and the cause of ctx' end, when no answer came
-//     in time: the handler may have run. A cause that says of another call that it has not run is text there;
-//   - an error of package lua, when Redis could not be asked;
+//     in time: the handler may have run. If the cause says that another call has not run, the error has it as text
+//     only;
+//   - an error of package lua, when a call to Redis failed;
 //   - lua.ErrTooLarge, before anything is sent, for a request above 1 MiB;
 //   - lua.ErrBadName, before anything is sent.
 //
@@ -212,8 +214,8 @@ func (b *Bus) callWrapped(ctx context.Context, c *outgoing) (outcome, error) {
 
 var errNoNext = fmt.Errorf("%w: next was not called", lua.ErrNotExecuted)
 
-// wrapped runs the interceptors around run, which sends the headers of c as they leave them. Where they lose the error
-// of run, it is returned all the same: a codec may decode no result to a zero one.
+// wrapped runs the interceptors around run, which sends the headers of c as the interceptors leave them. If they drop
+// the error of run, wrapped still returns it: a codec may decode a missing result to a zero value.
 func (b *Bus) wrapped(ctx context.Context, c *outgoing, run func(context.Context) (Answered, error)) error {
 	if len(b.opts.WrapCall)+len(c.Wrap) == 0 {
 		_, err := run(ctx)
@@ -244,7 +246,7 @@ func (b *Bus) wrapped(ctx context.Context, c *outgoing, run func(context.Context
 		"the error of next: %w", c.method, failed)
 }
 
-// callAgain makes the call, and again where that is wanted and safe.
+// callAgain makes the call, and makes it again if that is wanted and safe.
 func (b *Bus) callAgain(ctx context.Context, c *outgoing) (outcome, error) {
 	if _, bounded := ctx.Deadline(); !bounded && c.Retry > 0 { // one time for all of them
 		var cancel context.CancelFunc
@@ -260,8 +262,8 @@ func (b *Bus) callAgain(ctx context.Context, c *outgoing) (outcome, error) {
 	}
 }
 
-// again reports whether the call may be made again after the error. Where that is the answer of a node, which names the
-// node, a handler has run and has chosen the code, or has passed on that of another call.
+// again reports whether the call may be made again after the error. If the outcome names a node, the error is the
+// answer of a handler, which has chosen the code or passed on the code of another call.
 func (c *outgoing) again(out outcome, err error) bool {
 	if out.ext.Node != "" && !c.idempotent {
 		return false

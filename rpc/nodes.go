@@ -14,20 +14,20 @@ import (
 type Node struct {
 	// Node is its unique name, for CallOptions.Node.
 	Node string `json:"node"`
-	// Lease is how long it still counts as alive, by the server's clock.
+	// Lease is how long the node still counts as alive, by the server's clock.
 	Lease time.Duration `json:"-"`
-	// Methods are those that it serves, the first hundred by name.
+	// Methods are the methods that the node serves, the first hundred by name.
 	Methods []string `json:"methods"`
 	// Described are what ServeOptions say about them, at most 8 KiB.
 	Described map[string]MethodInfo `json:"described,omitempty"`
-	// Speaks is the greatest version of frames that it reads.
+	// Speaks is the greatest version of frames that the node reads.
 	Speaks int `json:"speaks"`
-	// Counts are those of the methods that it has run.
+	// Counts are the counts of the methods that the node has run.
 	Counts map[string]MethodCounts `json:"counts,omitempty"`
-	// Running is how many of its handlers run, of at most Concurrency.
+	// Running is how many of the node's handlers run now, of at most Concurrency.
 	Running     int64 `json:"running"`
 	Concurrency int   `json:"concurrency"`
-	// Handled counts the requests that it has handled, Calls the calls that it has made.
+	// Handled counts the requests that the node has handled, Calls the calls that it has made.
 	Handled int64 `json:"handled"`
 	Calls   int64 `json:"calls"`
 }
@@ -38,7 +38,7 @@ type MethodInfo struct {
 	Version     string `json:"version,omitempty"`
 }
 
-// describe is the text that Nodes reads.
+// describe returns the text that Nodes reads.
 func (b *Bus) describe() string {
 	node := Node{
 		Node: b.Node(), Speaks: wire.Version,
@@ -53,7 +53,7 @@ func (b *Bus) describe() string {
 	return string(text)
 }
 
-// describe fills in the first hundred methods, what is said about them, and the counts of those that were called.
+// describe sets the first hundred methods, their descriptions, and the counts of those that were called.
 func (s *serving) describe(node *Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,18 +16,18 @@ type Options struct {
 	Prefix string
 	// Node is a readable name for this process. A unique part is appended, see Bus.Node.
 	Node string
-	// Lease is how long the node counts as alive after its last heartbeat, by the server's clock. A heartbeat is sent
-	// each third of it. Default 3 s, at most a day.
+	// Lease is how long the node counts as alive after its last heartbeat, by the server's clock. The node sends a
+	// heartbeat in each third of a lease. Default 3 s, at most a day.
 	Lease time.Duration
 	// Timeout bounds a call whose context has no deadline, and is the minimum time that the handler of a call with a
 	// key has. Default 5 s, at most a day.
 	Timeout time.Duration
-	// Concurrency is how many handlers run at the same time; the node refuses further calls, and other nodes get them.
+	// Concurrency is how many handlers run at the same time. The node refuses further calls, and other nodes get them.
 	// Default 64. ServeOptions bound single methods.
 	Concurrency int
-	// Grace is how long handlers may continue after Run's context ends. The node takes no new calls in that time and
-	// answers those that it has. Before that, a slow server has as long, and at least 1 s, to withdraw the node.
-	// Default 5 s; below 0, the contexts of the handlers end immediately.
+	// Grace is how long handlers may continue after Run's context ends. In that time the node takes no new calls and
+	// answers those that it has. Before that, a slow server has the same time, at least 1 s, to withdraw the node.
+	// Default 5 s. Below 0, the contexts of the handlers end immediately.
 	Grace time.Duration
 	// Codec encodes requests and results. All processes of a bus must use the same codec, except for methods with their
 	// own codec. Default JSON.
@@ -78,7 +78,7 @@ func decodeAs[T any](c Codec, data []byte) (v T, err error) {
 	return v, err
 }
 
-// minKey is how many bytes a key for signing has at least.
+// minKey is the least number of bytes of a key for signing.
 const minKey = 32
 
 func (o *Options) check() error {

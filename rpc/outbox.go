@@ -30,7 +30,7 @@ type outNotice struct {
 
 func (o *outbox) init() { o.filled = make(chan struct{}, 1) }
 
-// remind names stored requests to the node that should have them. The node fetches those that it does not know.
+// remind tells a node which stored requests it should have. The node fetches those that it does not know.
 func (o *outbox) remind(node string, ids ...string) {
 	o.mu.Lock()
 	if o.reminders == nil {
@@ -48,7 +48,7 @@ func (o *outbox) add(channel string, kind wire.NoticeKind, texts ...string) {
 	offer(o.filled)
 }
 
-// cancel withdraws a call at the server and at the node, soon.
+// cancel lets the outbox withdraw a call soon, at the server and at the node.
 func (b *Bus) cancel(w *waiter) {
 	p := b.cancellation(w)
 	b.outbox.mu.Lock()
@@ -57,8 +57,8 @@ func (b *Bus) cancel(w *waiter) {
 	offer(b.outbox.filled)
 }
 
-// cancellation cancels a call. A copy of the request that is still on its way is refused when it arrives: by the mark
-// until the request's end, and by that end from then on.
+// cancellation returns the parameters that cancel a call. A copy of the request that is still on its way is refused
+// when it arrives: by the mark until the request's end, and by that end afterwards.
 func (b *Bus) cancellation(w *waiter) gen.RPCCancelParams {
 	return gen.RPCCancelParams{
 		Record: w.record, Outbox: b.keys.Outbox, Notice: b.notice(wire.Cancelled, w.id), Shard: b.shard,
@@ -115,8 +115,8 @@ func (b *Bus) sendCancelled(ctx context.Context, cancelled []gen.RPCCancelParams
 	}
 }
 
-// publish sends a notice, in several where it has many texts. go-redis sends it again where an answer is lost; a notice
-// that comes twice does no harm.
+// publish sends a notice, as several notices if it has many texts. go-redis sends it again if an answer is lost. A
+// notice that comes twice does no harm.
 func (b *Bus) publish(ctx context.Context, channel string, kind wire.NoticeKind, texts ...string) {
 	send := b.client.Publish
 	if b.shard {
@@ -134,7 +134,7 @@ func (b *Bus) publish(ctx context.Context, channel string, kind wire.NoticeKind,
 	}
 }
 
-// removeFinished removes the records that no caller needs any more.
+// removeFinished removes the records that no caller needs any longer.
 func (b *Bus) removeFinished(ctx context.Context) {
 	records := b.pending.takeFinished(maxFinished)
 	for len(records) > 0 {

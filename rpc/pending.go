@@ -10,7 +10,7 @@ import (
 	"github.com/luatomic/luatomic/internal/wire"
 )
 
-// pending are the calls of this process that wait for answers, and what is to be done about them.
+// pending has the calls of this process that wait for answers, and what is to be done about them.
 type pending struct {
 	serial  atomic.Uint64 // numbers the calls
 	arrived chan struct{} // asks to fetch the stored parts
@@ -70,8 +70,8 @@ func (p *pending) init() {
 	p.calls = make(map[string]*waiter)
 }
 
-// expect registers a waiter. It is registered before the request is sent, because the reply may be faster than the
-// script's own answer. Where no reply can come any more, the wait ends here and nothing is sent.
+// expect registers a waiter, before the request is sent, because the reply may be faster than the script's own answer.
+// If no reply can come any more, the wait ends here and nothing is sent.
 func (p *pending) expect(w *waiter) {
 	w.answered, w.since = make(chan struct{}), time.Now()
 	p.mu.Lock()
@@ -111,8 +111,8 @@ func (p *pending) removeLocked(w *waiter) bool {
 	return false
 }
 
-// startPlacing reports whether a node is to be looked for now: for a call that waits, and by one goroutine. The other
-// ones leave it to that one to look again: the refusal may be faster than the server's answer to the script that sent
+// startPlacing reports whether this goroutine should look for a node now. The call must wait, and only one goroutine
+// looks. The others let that one look again: the refusal may be faster than the server's answer to the script that sent
 // the request.
 func (p *pending) startPlacing(w *waiter) bool {
 	p.mu.Lock()
@@ -132,7 +132,7 @@ type placement struct {
 	again  bool // the node has refused it
 }
 
-// placed notes which node has the call. It keeps the last one when the search ended without any.
+// placed records which node has the call. When the search ended without a node, it keeps the last one.
 func (p *pending) placed(w *waiter, node string, resubscribed int64) placement {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,8 +145,8 @@ func (p *pending) placed(w *waiter, node string, resubscribed int64) placement {
 	return at
 }
 
-// take notes that the caller has the outcome. It reports whether the records of the call are over: no copy of the
-// request is on its way.
+// take records that the caller has the outcome. It reports whether the records of the call can be removed, because no
+// copy of the request is on its way.
 func (p *pending) take(w *waiter) (over bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,14 +161,15 @@ func (p *pending) isOver(w *waiter) bool {
 	return w.hasOut || w.gone.Load()
 }
 
-// noteResent notes that copies of the request may still be on their way. Its record then stays until it expires.
+// noteResent records that copies of the request may still be on their way. The record of the call then stays until it
+// expires.
 func (p *pending) noteResent(w *waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w.resent = true
 }
 
-// search is what a waiter knows about its nodes.
+// search is what a waiter knows about the nodes of its call.
 type search struct {
 	tried    []string
 	refused  error
@@ -185,8 +186,8 @@ func (p *pending) search(w *waiter) search {
 	return search{slices.Clone(w.tried), w.refused, w.refusals, w.ran, w.resent, sent}
 }
 
-// refuse notes that a node did not take a call, or left it. It returns the waiters: each looks for another node, as the
-// search of one can end without any.
+// refuse records that a node did not take a call, or left it. It returns the waiters. Each of them looks for another
+// node, because the search of one waiter can end without a node.
 func (p *pending) refuse(id, node string, cause error, ran bool) (waiters []*waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,8 +203,8 @@ func (p *pending) refuse(id, node string, cause error, ran bool) (waiters []*wai
 	return waiters
 }
 
-// deliver hands a reply to all calls that wait for it. A reply that no call waits for is late, or was read from the
-// record already. A call with the key and another body is not answered: the server refuses it.
+// deliver passes a reply to all calls that wait for it. A reply that no call waits for is late, or was already read
+// from the record. A call with the same key and another body gets no reply here, because the server refuses it.
 func (p *pending) deliver(id string, out outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -226,7 +227,7 @@ func (p *pending) fail(w *waiter, err error) {
 	p.failLocked(w, err)
 }
 
-// lose ends the wait of a call with an error, where the same node still has it.
+// lose ends the wait of a call with an error, if the same node still has it.
 func (p *pending) lose(call atNode, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -324,7 +325,7 @@ func (p *pending) byNode() map[string][]*waiter {
 	return nodes
 }
 
-// abandon ends all calls, and refuses new ones until reopen: the bus ends. It returns those that waited.
+// abandon ends all calls and refuses new ones until reopen, because the bus ends. It returns the calls that waited.
 func (p *pending) abandon(err, refused error) []*waiter {
 	p.mu.Lock()
 	defer p.mu.Unlock()

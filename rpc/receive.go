@@ -9,7 +9,7 @@ import (
 	"github.com/luatomic/luatomic/internal/wire"
 )
 
-// receive takes one message of the link. It runs for one message at a time.
+// receive handles one message of the link. It runs for one message at a time.
 func (b *Bus) receive(s *session, message string) {
 	for message != "" {
 		item, rest, err := wire.Next(message)
@@ -38,7 +38,7 @@ func (b *Bus) receiveItem(s *session, item string) {
 	}
 }
 
-// refused counts a frame that is not taken, and answers where it is a request that cannot be read.
+// refused counts a frame that is not accepted. If the frame is a request that cannot be read, it answers.
 func (b *Bus) refused(s *session, err error) {
 	b.counts.refused.Add(1)
 	b.report(s.ctx, err)
@@ -55,7 +55,7 @@ func (b *Bus) refused(s *session, err error) {
 	b.pending.deliver(e.ID, outcome{err: err})
 }
 
-// deliver gives an answer, or a part of one, to the call that waits for it.
+// deliver passes an answer, or a part of one, to the call that waits for it.
 func (b *Bus) deliver(frame wire.Frame) {
 	switch f := frame.(type) {
 	case *wire.Answer:
@@ -75,7 +75,7 @@ func (b *Bus) deliver(frame wire.Frame) {
 	}
 }
 
-// receiveStored takes the answer or chunk that was read from a record.
+// receiveStored handles the answer or chunk that was read from a record.
 func (b *Bus) receiveStored(frame []byte) error {
 	decoded, err := wire.Decode(string(frame), &b.sealer)
 	switch decoded.(type) {

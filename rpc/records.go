@@ -2,7 +2,7 @@ package rpc
 
 import "slices"
 
-// markStored notes ids of streams of which a part was too large to be published.
+// markStored records ids of streams of which a part was too large to be published.
 func (p *pending) markStored(ids []string) {
 	p.mu.Lock()
 	p.stored = append(p.stored, ids...)
@@ -25,13 +25,13 @@ func (p *pending) takeStored() (calls []string) {
 	return calls
 }
 
-// maxFinished bounds the records that wait to be removed; those beyond it expire.
+// maxFinished bounds the records that wait to be removed. Further records expire.
 const maxFinished = 20_000
 
 // enoughFinished is how many records are removed in one command.
 const enoughFinished = 100
 
-// discard notes records that are not needed any more. It reports whether it is worth while to remove them now.
+// discard stores the keys of records that are no longer needed. It reports whether there are enough to remove them now.
 func (p *pending) discard(keys ...string) (enough bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

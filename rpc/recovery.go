@@ -14,7 +14,8 @@ import (
 	"github.com/luatomic/luatomic/internal/unquoted"
 )
 
-// runStored reads parts that are stored and were announced. It is a loop of its own: they delay no decision.
+// runStored reads parts that are stored and were announced. It is a loop of its own, so that these reads delay no
+// decision about calls.
 func (b *Bus) runStored(ctx context.Context) {
 	for {
 		select {
@@ -28,8 +29,8 @@ func (b *Bus) runStored(ctx context.Context) {
 	}
 }
 
-// runRecovery checks what this process waits for, each time it is asked to: it reads replies that were missed from
-// their records, names requests to nodes that missed them, and has the server decide about the calls of dead nodes.
+// runRecovery checks the calls of this process each time that it is asked to. It reads missed replies from their
+// records, names requests to nodes that missed them, and asks the server to decide about the calls of dead nodes.
 func (b *Bus) runRecovery(ctx context.Context) {
 	seen := b.liveness.resubscribed.Load()
 	for {
@@ -65,8 +66,8 @@ func (b *Bus) readMissed(ctx context.Context, ids []string) {
 	b.readRecords(ctx, ids)
 }
 
-// missedChunks returns the streams that have missed chunks: the first one that has not come is stored. It asks about
-// all of them in one round trip, and about none that was asked about and has missed nothing since.
+// missedChunks returns the streams that have missed chunks: the first chunk that has not come is stored. It asks about
+// all streams in one round trip. It skips a stream that it has asked about and that can have missed nothing since.
 func (b *Bus) missedChunks(ctx context.Context, ids []string) (missed []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.Lease/3)
 	defer cancel()
@@ -93,8 +94,8 @@ func (b *Bus) missedChunks(ctx context.Context, ids []string) (missed []string, 
 	return missed, err
 }
 
-// readRecords reads the records of calls. Replies are delivered; a request that is pending is named to its node, which
-// may have missed it.
+// readRecords reads the records of calls. It delivers replies. It names a pending request to its node, which may have
+// missed it.
 func (b *Bus) readRecords(ctx context.Context, ids []string) {
 	for len(ids) > 0 && ctx.Err() == nil {
 		part := ids[:min(len(ids), maxKeys)]
@@ -107,7 +108,7 @@ func (b *Bus) readRecords(ctx context.Context, ids []string) {
 	}
 }
 
-// readSome returns the ids that did not fit into one reply of the server.
+// readSome reads records and returns the ids that did not fit into one reply of the server.
 func (b *Bus) readSome(ctx context.Context, ids []string) (later []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.Lease/3)
 	defer cancel()
@@ -126,8 +127,8 @@ func (b *Bus) readSome(ctx context.Context, ids []string) (later []string, err e
 	return later, err
 }
 
-// recorded takes what the record of a call said. calls are those that a node had when it was read. An end that no node
-// has sent is theirs, and that of no later call with the same idempotency key.
+// recorded handles what the record of a call said. calls are the calls that a node had when the record was read. An end
+// that no node has sent ends only these, not a later call with the same idempotency key.
 func (b *Bus) recorded(id string, calls []atNode, row gen.RPCCollectRow) {
 	switch row.State {
 	case gen.RPCCollectStateDone, gen.RPCCollectStateRefused, gen.RPCCollectStateLost:
@@ -152,7 +153,7 @@ func (b *Bus) recorded(id string, calls []atNode, row gen.RPCCollectRow) {
 	}
 }
 
-// rescue has the server decide about the calls of nodes that do not seem to be alive.
+// rescue asks the server to decide about the calls of nodes that do not seem to be alive.
 func (b *Bus) rescue(ctx context.Context) {
 	byNode := b.pending.byNode()
 	for names := range slices.Chunk(slices.Sorted(maps.Keys(byNode)), maxKeys) {
@@ -175,8 +176,8 @@ func (b *Bus) rescue(ctx context.Context) {
 	}
 }
 
-// readLeases returns the ends of the leases of nodes, 0 for one that has none, in one round trip. It is a hint: the
-// script that decides reads the lease itself.
+// readLeases returns the ends of the nodes' leases in one round trip, and 0 for a node without a lease. The result is
+// only a hint: the script that decides reads the lease itself.
 func (b *Bus) readLeases(ctx context.Context, names []string) ([]float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.opts.Lease/3)
 	defer cancel()

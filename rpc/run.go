@@ -34,8 +34,8 @@ func (b *Bus) Run(ctx context.Context) error {
 	}
 	defer b.liveness.running.Store(false)
 	defer b.liveness.end()
-	// The link outlives the handlers, and they outlive the moment at which other processes learn that this node takes
-	// no more calls.
+	// The link outlives the handlers. The handlers outlive the moment at which other processes learn that this node
+	// takes no more calls.
 	linked, unlink := context.WithCancel(context.WithoutCancel(ctx))
 	defer unlink()
 	handling, stop := context.WithCancel(linked)
@@ -62,7 +62,7 @@ func (b *Bus) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// newSession begins a Run, as a node that no process has seen.
+// newSession begins a Run, as a node that no process has seen before.
 func (b *Bus) newSession(ctx context.Context) *session {
 	if b.ran {
 		b.rename()
@@ -77,8 +77,8 @@ func (b *Bus) newSession(ctx context.Context) *session {
 	return &session{node: b.Node(), ctx: ctx, detached: context.WithoutCancel(ctx)}
 }
 
-// abandonCalls ends the calls that wait, and those that begin before the next Run: no reply reaches this process any
-// more.
+// abandonCalls ends the calls that wait, and those that begin before the next Run, because no reply reaches this
+// process any more.
 func (b *Bus) abandonCalls() {
 	abandoned := fmt.Errorf("luatomic: bus %q: %w; the handler may have run", b.name, errEnded)
 	refused := fmt.Errorf("luatomic: bus %q: %w: %w", b.name, lua.ErrNotExecuted, errEnded)
@@ -107,13 +107,14 @@ func (b *Bus) start(ctx, linked context.Context, s *session) *sync.WaitGroup {
 	return &loops
 }
 
-// missedNamed is how long callers have to name what a broken subscription of this node has missed: a round trip of
-// theirs.
+// missedNamed is how long callers have to name what a broken subscription of this node has missed. It takes them a
+// round trip.
 const missedNamed = 500 * time.Millisecond
 
-// drain waits for an echo of its own: what was sent to the node before has been received then. That of a heartbeat,
-// which has no text, may be ahead of the last requests. A slow server has the whole grace for it, because a request
-// that arrives after the node has closed is lost. Where the subscription was broken, callers name what it missed first.
+// drain waits for an echo of its own: then everything that was sent to the node before has been received. The echo of a
+// heartbeat, which has no text, may be ahead of the last requests. A slow server has the whole grace, because a request
+// that arrives after the node has closed is lost. If the subscription was broken, drain first lets callers name what it
+// missed.
 func (b *Bus) drain(ctx context.Context) {
 	ctx, cancel := outlasting(ctx, max(b.opts.Grace, 200*time.Millisecond))
 	defer cancel()

@@ -23,7 +23,7 @@ type serving struct {
 	mu      sync.Mutex
 	methods map[string]*served
 	version int // of methods
-	// withdrawn are methods that a late copy of a heartbeat may bring back, and since when.
+	// withdrawn are methods that a late copy of a heartbeat may announce again, and since when.
 	withdrawn map[string]time.Time
 	works     map[string]*work // by id, until their answer is sent
 	leaving   bool             // the node announces no methods any more
@@ -32,8 +32,8 @@ type serving struct {
 
 type handler func(ctx context.Context, w *work) ([]byte, error)
 
-// served is a method of this node, also once it is withdrawn: its handlers may still run, and it may be served again.
-// run and opts are guarded by serving.mu.
+// served is a method of this node. It stays after the method is withdrawn, because handlers may still run and the
+// method may be served again. run and opts are guarded by serving.mu.
 type served struct {
 	run    handler // nil where it is withdrawn
 	opts   ServeOptions
@@ -97,7 +97,7 @@ func (b *Bus) unserve(ctx context.Context, method string) error {
 	return nil
 }
 
-// unannounce has the server forget that the node serves the methods.
+// unannounce makes the server forget that the node serves the methods.
 func (b *Bus) unannounce(ctx context.Context, methods ...string) error {
 	again := resent.Note(false)
 	_, err := gen.RPCLeave(resent.Watch(ctx, &again), b.client, gen.RPCLeaveParams{
@@ -108,7 +108,7 @@ func (b *Bus) unannounce(ctx context.Context, methods ...string) error {
 	return err
 }
 
-// withdrawAgain withdraws once more, where the server may think otherwise, what a heartbeat may have brought back.
+// withdrawAgain withdraws again the methods that a heartbeat may have announced again at the server.
 func (b *Bus) withdrawAgain(ctx context.Context) error {
 	for methods := range slices.Chunk(b.serving.withdrawals(), maxKeys) {
 		if b.liveness.doubts() {
@@ -121,14 +121,15 @@ func (b *Bus) withdrawAgain(ctx context.Context) error {
 	return nil
 }
 
-// withdrawals returns the methods that a late copy of a heartbeat may bring back.
+// withdrawals returns the methods that a late copy of a heartbeat may announce again.
 func (s *serving) withdrawals() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Keys(s.withdrawn))
 }
 
-// agreed notes that the server has forgotten the methods. No copy that names one is on its way after a time.
+// agreed records that the server has forgotten the methods. After doubtFor, no copy of a heartbeat that names one is on
+// its way.
 func (s *serving) agreed(methods []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,8 +150,8 @@ func (s *serving) remove(method string) {
 	s.version++
 }
 
-// announced returns the names of the methods and their version: none once the node leaves. It stays until its handlers
-// are done, and gets no more calls.
+// announced returns the names of the methods and their version. A node that leaves has none: it stays until its
+// handlers are done, and gets no more calls.
 func (s *serving) announced() (names []string, version int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,8 +185,8 @@ func (s *serving) any() bool {
 	return len(s.namesLocked()) > 0
 }
 
-// setState moves the node between its three states: it serves; it leaves; it takes nothing any more. A node that leaves
-// withdraws its methods: the server does not have this version of them until the next Run gives it.
+// setState moves the node between its three states: it serves, it leaves, it takes no more requests. A node that leaves
+// withdraws its methods: the server does not have this version of them until the next Run sends it.
 func (s *serving) setState(leaving, closing bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,10 +196,11 @@ func (s *serving) setState(leaving, closing bool) {
 	s.leaving, s.closing = leaving, closing
 }
 
-// take registers a request. It reports false for one that the node has already, for one whose name was reserved for it
-// to be fetched while another way brought it (it may have been answered since, and reserved anew) or its cancellation,
-// and when the node is closing: the caller finds that it has left. Another body makes another request: the server has
-// lost the record of the key, and refuses the answer to the one before it.
+// take registers a request. It reports false for a request that the node already has. It reports false for a fetched
+// request whose reservation is gone: the request has come in another way, perhaps was answered since and reserved
+// again, or it was cancelled. It reports false when the node is closing: the caller sees that the node has left. A
+// request with another body is another request: the server has lost the record of the key, and refuses the answer to
+// the request before.
 func (s *serving) take(run *session, w, fetched *work) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,7 +221,7 @@ func (s *serving) take(run *session, w, fetched *work) bool {
 	return true
 }
 
-// claim gives a request one of the handlers. It returns the handler that refuses it where none is left.
+// claim assigns one of the handlers to a request. If none is left, it returns the handler that refuses the request.
 func (b *Bus) claim(w *work) (refuses handler) {
 	if w.run == nil {
 		return failWith(CodeNoMethod, "this node does not serve the method")
@@ -247,7 +249,7 @@ func (s *serving) limit(m *served) int {
 	return m.opts.Concurrency
 }
 
-// free counts the handler of a request as returned.
+// free records that the handler of a request has returned.
 func (w *work) free(began time.Time, err error) {
 	if !w.slot {
 		return
@@ -257,7 +259,7 @@ func (w *work) free(began time.Time, err error) {
 	w.bus.counts.handled.Add(1)
 }
 
-// leavingLoad is the load of a node that is given no more requests.
+// leavingLoad is the load of a node that must get no more requests.
 const leavingLoad = 999
 
 // load is how busy this node is, in thousandths.
@@ -269,8 +271,8 @@ func (b *Bus) load() uint64 {
 	return uint64(running) * (leavingLoad - 1) / uint64(b.opts.Concurrency)
 }
 
-// reserve takes the names of requests that are to be fetched, so that none is fetched twice at a time. It returns those
-// that the node does not have, each reserved.
+// reserve reserves the ids of requests that are to be fetched, so that none is fetched twice at the same time. It
+// returns the reserved requests: those that the node does not have.
 func (b *Bus) reserve(run *session, ids []string) (unknown []*work) {
 	s := &b.serving
 	s.mu.Lock()
@@ -286,7 +288,7 @@ func (b *Bus) reserve(run *session, ids []string) (unknown []*work) {
 	return unknown
 }
 
-// release gives up the names of requests that could not be fetched.
+// release gives up the reserved ids of requests that could not be fetched.
 func (s *serving) release(reserved []*work) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -326,7 +328,7 @@ func (s *serving) cancel(id string, err error) {
 	}
 }
 
-// awaitIdle waits until no handler runs and all answers are sent, at most d.
+// awaitIdle waits until no handler runs and all answers are sent, for d at most.
 func (s *serving) awaitIdle(d time.Duration) {
 	if d <= 0 {
 		return
@@ -350,8 +352,8 @@ func (s *serving) idle() bool {
 	return len(s.works) == 0 && s.running.Load() == 0
 }
 
-// admit runs the handler of a request in a goroutine, or a handler that refuses it. fetched has reserved its name,
-// where it was fetched.
+// admit runs the handler of a request in a goroutine, or a handler that refuses it. If the request was fetched, fetched
+// has its reserved id.
 func (b *Bus) admit(s *session, q *wire.Request, fetched *work) {
 	w := b.newWork(s, q)
 	if !b.serving.take(s, w, fetched) {

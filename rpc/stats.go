@@ -59,7 +59,7 @@ type handlerCounts struct {
 	running, handled, failed, took atomic.Int64
 }
 
-// returned notes that a handler has returned.
+// returned records that a handler has returned.
 func (t *handlerCounts) returned(began time.Time, err error) {
 	t.running.Add(-1)
 	t.handled.Add(1)

@@ -14,13 +14,13 @@ import (
 	"github.com/luatomic/luatomic/internal/wire"
 )
 
-// StreamMethod is a call whose result comes in parts.
+// StreamMethod is a method whose result comes in parts.
 type StreamMethod[Req, Res any] struct {
 	name string
 }
 
-// NewStreamMethod names a method whose result comes in parts. It sends nothing; a bad name is reported when the method
-// is served or called.
+// NewStreamMethod returns the method of that name, whose result comes in parts. It sends nothing. A bad name is
+// reported when the method is served or called.
 func NewStreamMethod[Req, Res any](name string) StreamMethod[Req, Res] {
 	return StreamMethod[Req, Res]{name: name}
 }
@@ -59,8 +59,8 @@ func (m StreamMethod[Req, Res]) Serve(
 	})
 }
 
-// Call sends the request to one live node and yields the parts of its result in order. An error is the last pair;
-// errors are those of Method.Call. To stop early, break: the handler's context ends then. The deadline bounds the whole
+// Call sends the request to one live node and yields the parts of its result in order. An error is the last pair. The
+// errors are those of Method.Call. To stop early, break: then the handler's context ends. The deadline bounds the whole
 // stream. Cost: one round trip of the node for each part, and one of the caller for each 64 parts.
 func (m StreamMethod[Req, Res]) Call(ctx context.Context, b *Bus, in Req) iter.Seq2[Res, error] {
 	return func(yield func(Res, error) bool) {
@@ -89,8 +89,8 @@ func (m StreamMethod[Req, Res]) Call(ctx context.Context, b *Bus, in Req) iter.S
 }
 
 const (
-	// window is how many chunks may be stored that the caller has not read, windowBytes how large they may be together
-	// before the last one.
+	// window is how many chunks may be stored that the caller has not read. windowBytes is how large they may be
+	// together, without the last one.
 	window      = 256
 	windowBytes = 1 << 20
 )
@@ -176,8 +176,8 @@ func (b *Bus) readStream(ctx context.Context, w *waiter, yield func([]byte) bool
 	}
 }
 
-// drainStream yields what was sent before the failure. No count of these chunks has come: those that are stored and
-// were not published yet are read.
+// drainStream yields what was sent before the failure. No count of these chunks has come, so it also reads those that
+// are stored and not yet published.
 func (b *Bus) drainStream(w *waiter, failure error, yield func([]byte) bool) error {
 	for {
 		b.readChunks(w.stream.reads, w.id)
@@ -214,7 +214,8 @@ type readMark struct {
 	count uint64 // chunks to be removed
 }
 
-// nextChunk takes the next chunk. Each quarter of a window, chunks are to be removed from Redis.
+// nextChunk takes the next chunk. After each quarter of a window, the chunks that were read are to be removed from
+// Redis.
 func (p *pending) nextChunk(w *waiter) (body []byte, ok bool, free readMark) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -238,7 +239,7 @@ func (p *pending) lacksChunks(s *stream, last uint64) bool {
 	return s.read+uint64(len(s.chunks)) < last
 }
 
-// deliverChunk hands a chunk to its stream, which takes at most two windows.
+// deliverChunk passes a chunk to its stream, which takes at most two windows.
 func (p *pending) deliverChunk(c *wire.Chunk) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -250,8 +251,8 @@ func (p *pending) deliverChunk(c *wire.Chunk) {
 	offer(w.stream.changed)
 }
 
-// firstGap returns the number of the first chunk that has not come. ok is false where the stream has ended, or takes
-// no chunks until some are read.
+// firstGap returns the number of the first chunk that has not come. ok is false if the stream has ended, or takes no
+// chunks until some are read.
 func (p *pending) firstGap(id string) (seq uint64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -281,10 +282,10 @@ func (p *pending) doubtedGap(id string, resubscribed int64) (seq uint64, ok bool
 	return seq, ok && (s.checked != resubscribed || s.read+uint64(len(s.chunks)) >= seq)
 }
 
-// neverChecked has the next heartbeat look for chunks that a stream has missed.
+// neverChecked makes the next heartbeat look for chunks that a stream has missed.
 const neverChecked = -1
 
-// noteChecked notes when Redis had no chunk that the stream lacked.
+// noteChecked records when Redis had no chunk that the stream lacked.
 func (p *pending) noteChecked(id string, resubscribed int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -293,8 +294,8 @@ func (p *pending) noteChecked(id string, resubscribed int64) {
 	}
 }
 
-// freeChunks removes chunks that were read and notifies the node. It tries until the reply has come: till then the node
-// sends no more parts than it has room for, and nothing else reports these to it.
+// freeChunks removes chunks that were read and notifies the node. It tries until the reply has come: until then the
+// node sends only as many parts as may be unread, and nothing else tells it that these were read.
 func (b *Bus) freeChunks(ctx context.Context, w *waiter, m readMark) {
 	p := gen.RPCReadParams{
 		Chunks: b.keys.Chunks(w.id), Read: int64(m.last), Count: int64(m.count), Shard: b.shard,
@@ -319,7 +320,7 @@ func (b *Bus) freeChunks(ctx context.Context, w *waiter, m readMark) {
 	}
 }
 
-// readChunks reads the chunks of a streaming reply that were missed. Where it fails, a heartbeat has it run again: the
+// readChunks reads the missed chunks of a streaming reply. If it fails, a heartbeat makes it run again, because the
 // message that announced a large chunk does not come twice.
 func (b *Bus) readChunks(ctx context.Context, id string) {
 	for {

@@ -7,9 +7,9 @@ import (
 	"github.com/luatomic/luatomic/internal/wire"
 )
 
-// work is a request that this node has taken, and the context of its handler. The node knows it by its id until its
-// answer is sent, so that it cannot run twice. Timer and channel of the context are made when Done is called: most
-// handlers return before that.
+// work is a request that this node has taken, and the context of its handler. The node knows the request by its id
+// until the answer is sent, so that it cannot run twice. The timer and channel of the context are made when Done is
+// called, because most handlers return without that.
 type work struct {
 	*wire.Request
 	bus      *Bus
@@ -29,8 +29,8 @@ type work struct {
 	timer  *time.Timer
 	unhook func() bool
 
-	// The chunks that the caller has read, as it says and of those sent, and the sizes of those sent that it has not,
-	// guarded by serving.mu.
+	// Which chunks the caller says it has read, which of the sent chunks it has read, and the sizes of the sent chunks
+	// that it has not read. Guarded by serving.mu.
 	credit      chan struct{}
 	credited    uint64
 	read        uint64
@@ -38,7 +38,7 @@ type work struct {
 	unreadBytes int
 }
 
-// CallInfo says which call a handler works on.
+// CallInfo describes the call that a handler works on.
 type CallInfo struct {
 	// ID is the same at each attempt, and empty for a cast. It is unique on the bus, except that the id of a call with
 	// an idempotency key is derived from the method and the key.
@@ -46,7 +46,7 @@ type CallInfo struct {
 	Method string
 	// Attempt is 1 for the first node that has the call, and 0 for a cast.
 	Attempt int
-	// Headers are those of the request. They must not be changed.
+	// Headers are those of the request. A handler must not change them.
 	Headers map[string]string
 }
 
@@ -87,7 +87,7 @@ func ReplyHeader(ctx context.Context, key, value string) {
 // Deadline is the caller's.
 func (w *work) Deadline() (time.Time, bool) { return w.deadline, true }
 
-// Value is that of Run's context, and the call for CallFrom.
+// Value returns the value of Run's context, and the call for CallFrom.
 func (w *work) Value(key any) any {
 	if key == (callKey{}) {
 		return w
@@ -95,7 +95,7 @@ func (w *work) Value(key any) any {
 	return w.parent.Value(key)
 }
 
-// Err is not nil once the handler should return.
+// Err is not nil as soon as the handler should return.
 func (w *work) Err() error {
 	w.bus.serving.mu.Lock()
 	defer w.bus.serving.mu.Unlock()
@@ -152,8 +152,8 @@ func (w *work) endLocked(err error) {
 	}
 }
 
-// bounded is a context that ends at a deadline, without a timer: Err reports it, Done does not. It is for code that
-// asks for the deadline itself.
+// bounded is a context that ends at a deadline, without a timer: Err reports the end, Done does not. It is for code
+// that looks at the deadline itself.
 type bounded struct {
 	context.Context
 	deadline time.Time
