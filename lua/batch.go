@@ -13,7 +13,7 @@ import (
 // loaded, calls that a failing node did not execute, and the rows of one command ("---@merge") of which one raised an
 // error.
 //
-// A Batch is not safe for concurrent use. It can be filled and executed again.
+// A Batch is not safe for concurrent use. After Exec it can be filled and executed again.
 type Batch struct {
 	client Client
 	guard  *guarded
@@ -77,7 +77,8 @@ func (f *Future[T]) Get() (T, error) {
 // Resent reports whether the result may be that of a retry: an earlier attempt had no reply.
 func (f *Future[T]) Resent() bool { return f.in.left == nil && f.call.done && f.call.unknown }
 
-// errorOf is the error of a call of the execution. One that Exec has left behind has an unknown outcome.
+// errorOf returns the error of a call of the execution. A call that was still under way when Exec returned has an
+// unknown outcome.
 func (e *execution) errorOf(c *Call) error {
 	if e.left == nil || !c.batched {
 		return c.err
@@ -117,10 +118,10 @@ func (b *Batch) Exec(ctx context.Context) error {
 	return nil
 }
 
-// leaveAfter is how long Exec waits after the end of ctx: most servers answer meanwhile.
+// leaveAfter is how long Exec still waits after the end of ctx. Most servers answer in that time.
 const leaveAfter = 20 * time.Millisecond
 
-// await runs the calls. Where ctx ends and they do not, it leaves them behind.
+// await runs the calls. If they have not ended when ctx ends, it returns without them.
 func (b *Batch) await(ctx context.Context, e *execution, waiting []*Call) {
 	if ctx.Done() == nil {
 		*e = b.run(ctx, waiting)

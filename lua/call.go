@@ -11,10 +11,9 @@ import (
 	"github.com/luatomic/luatomic/internal/ahead"
 )
 
-// Call is one call of a script while it is built and run. Generated code makes
-// it: keys in header order, EndKeys, arguments in header order. The methods
-// record the first mistake, and running the call reports it before any I/O. A
-// Call is used once.
+// Call is one call of a script while it is built and run. Generated code makes it: the keys in header order, EndKeys,
+// the arguments in header order. The methods record the first mistake, and Run reports it before any I/O. A Call is
+// used once.
 //
 // The state of a small call is in this one object, so that a call costs few allocations.
 type Call struct {
@@ -31,7 +30,8 @@ type Call struct {
 	noScript    bool  // the last attempt found no script
 	noLoad      bool  // the server refuses SCRIPT LOAD
 	failedLoads uint8 // SCRIPT LOADs that succeeded although the next EVALSHA found no script
-	// replica: an attempt reached one. go-redis closes its connection after a single command, not after a pipeline.
+	// replica says that an attempt reached a replica. go-redis then closes the connection after a single command, but
+	// not after a pipeline.
 	replica     bool
 	guarded     bool   // the script is to run behind its guard
 	borrowed    bool   // an argument refers to memory of the caller
@@ -46,7 +46,7 @@ type Call struct {
 	text   [6]string
 }
 
-// counts are numbers of keys as prepared arguments, which saves an allocation a call. They are text, because a
+// counts are numbers of keys as prepared arguments, which saves an allocation for each call. They are text, because a
 // cluster client parses them.
 var counts = [...]any{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"}
 
@@ -273,7 +273,8 @@ func (c *Call) duration(name string, v, unit time.Duration, min, max int64) {
 	c.int(n)
 }
 
-// TimeMilli appends a time in Unix milliseconds. One that is too far from now for an int64 of them is out of range.
+// TimeMilli appends a time in Unix milliseconds. A time that does not fit into an int64 of milliseconds is out of
+// range.
 func (c *Call) TimeMilli(name string, v time.Time) {
 	n := v.UnixMilli()
 	if time.UnixMilli(n).Unix() != v.Unix() {

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// endOf is why ctx has ended, with its cause.
+// endOf returns why ctx has ended, with its cause.
 func endOf(ctx context.Context) error {
 	if errors.Is(context.Cause(ctx), ctx.Err()) {
 		return ctx.Err()
@@ -15,11 +15,11 @@ func endOf(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", ctx.Err(), causeOf(ctx))
 }
 
-// causeOf is the cause of the end of ctx as part of the error of a call.
+// causeOf returns the cause of the end of ctx as part of the error of a call.
 func causeOf(ctx context.Context) error { return elsewhere{context.Cause(ctx)} }
 
-// elsewhere is an error that says nothing of what became of this call: it may be that of another one, which ended the
-// context of a group of calls. It matches all that it did but the four outcomes and *Error.
+// elsewhere wraps an error that says nothing about the outcome of this call: it may be the error of another call, which
+// ended the context of a group of calls. It matches what the error matches, except the four outcomes and *Error.
 type elsewhere struct{ err error }
 
 func (e elsewhere) Error() string { return e.err.Error() }
@@ -29,7 +29,7 @@ func (e elsewhere) Is(target error) bool {
 	return !slices.Contains(outcomes, target) && errors.Is(e.err, target)
 }
 
-// As finds all but an *Error.
+// As finds everything except an *Error.
 func (e elsewhere) As(target any) bool {
 	if _, outcome := target.(**Error); outcome {
 		return false

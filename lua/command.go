@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// command is the go-redis command of one attempt. go-redis must not re-send it: it does not know whether the script
-// is safe to retry.
+// command is the go-redis command of one attempt. go-redis must not send it again, because it does not know whether the
+// script is safe to retry.
 type command struct {
 	redis.Cmd
 	program program
@@ -26,8 +26,8 @@ func (c *command) SetErr(err error) {
 	c.Cmd.SetErr(err)
 }
 
-// program is the argument that names the script: its digest, for EVAL its text. go-redis calls MarshalBinary when it
-// writes the command. That shows whether a command whose connection failed had been sent.
+// program is the argument that identifies the script: its digest, for EVAL its text. go-redis calls MarshalBinary when
+// it writes the command. So program knows whether a command was sent before its connection failed.
 type program struct {
 	script   *Script
 	call     *Call // nil for the rows of several calls
@@ -39,8 +39,8 @@ type program struct {
 	digest   [40]byte
 }
 
-// MarshalBinary returns the bytes for the wire. For a call that was withdrawn they name a script that does nothing: the
-// other commands of its round trip go out.
+// MarshalBinary returns the bytes for the wire. For a call that was withdrawn they name a script that does nothing,
+// because the other commands of its round trip are still sent.
 func (p *program) MarshalBinary() ([]byte, error) {
 	if p.call != nil && !p.call.phase.CompareAndSwap(idle, written) && p.call.phase.Load() == withdrawn {
 		return p.nothing(), nil
@@ -52,7 +52,7 @@ func (p *program) MarshalBinary() ([]byte, error) {
 	return append(p.digest[:0], p.file().SHA...), nil
 }
 
-// nothing has the server answer NOSCRIPT, or run an empty script.
+// nothing returns bytes that make the server answer NOSCRIPT, or run an empty script.
 func (p *program) nothing() []byte {
 	if p.eval {
 		return nil
@@ -67,8 +67,9 @@ func (p *program) String() string { return p.file().SHA }
 
 func (p *program) file() Text { return p.script.file(p.guarded) }
 
-// Name returns the name by which a ClusterClient chooses a server: one that may read from replicas would send a script
-// that only reads to a replica, which may be behind, and which has no script that was loaded at the master.
+// Name returns the name by which a ClusterClient chooses a server, without "_ro". With that suffix, a client that may
+// read from replicas would send the script to a replica. A replica may be behind, and does not have a script that was
+// loaded at the master.
 func (c *command) Name() string { return strings.TrimSuffix(c.Cmd.Name(), "_ro") }
 
 // FullName returns the name that tracing shows.

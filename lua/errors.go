@@ -28,9 +28,9 @@ var (
 
 // Errors found before any I/O, or in a reply.
 var (
-	// ErrTooLarge reports that a call has more items or bytes than its script accepts. It comes as a *SizeError.
+	// ErrTooLarge reports that a call has more items or bytes than its script accepts. It is returned as a *SizeError.
 	ErrTooLarge = errors.New("too large")
-	// ErrOutOfRange reports that an argument breaks its declared bounds. It comes as a *RangeError.
+	// ErrOutOfRange reports that an argument is outside its declared bounds. It is returned as a *RangeError.
 	ErrOutOfRange = errors.New("out of range")
 	// ErrBadName reports that a name cannot be part of a key.
 	ErrBadName = errors.New("bad name")
@@ -44,14 +44,15 @@ var (
 	// after its tag and one letter, such as {mail}:i:token, is shown as {mail}:i:*, because the rest can be a secret.
 	ErrWrongType = errors.New("wrong type")
 	// ErrNotLoaded reports that the server does not have the script and this user may load it neither by SCRIPT LOAD
-	// nor by EVAL: nothing changed. Another user loads it with Preload, or luatomic load. It comes as an *Error.
+	// nor by EVAL. Nothing changed. Another user can load it with Preload or luatomic load. It is returned as an
+	// *Error.
 	ErrNotLoaded = errors.New("not loaded")
-	// ErrNoGuard reports that a script was called under Guard and has no guard.
+	// ErrNoGuard reports that a script without a guard was called on a client of Guard.
 	ErrNoGuard = errors.New("no guard")
 	// ErrFenced reports that the lease that guards the call is not held: it expired, was released, or belongs to
-	// another holder. It comes as an *Error. The refused attempt changed nothing. With ErrRefused, the usual outcome,
-	// neither did the call. With ErrOutcomeUnknown an earlier attempt, whose reply was lost, may have run while the
-	// lease was held.
+	// another holder. It is returned as an *Error. The refused attempt changed nothing. With the outcome ErrRefused,
+	// the usual one, the whole call changed nothing. With ErrOutcomeUnknown, an earlier attempt whose reply was lost
+	// may have run while the lease was held.
 	ErrFenced = errors.New("fenced")
 	// ErrNotRun is the result of a Future whose batch has not been executed yet.
 	ErrNotRun = errors.New("batch not executed yet")
@@ -63,18 +64,17 @@ type Error struct {
 	Script string
 	// Guarded is set when the script ran behind its guard.
 	Guarded bool
-	// Outcome is one of ErrNotExecuted, ErrOutcomeUnknown, ErrExecutedInPart
-	// and ErrRefused.
+	// Outcome is one of ErrNotExecuted, ErrOutcomeUnknown, ErrExecutedInPart and ErrRefused.
 	Outcome error
-	// Code is the first word of the server's error, such as WRONGTYPE; empty without a reply.
+	// Code is the first word of the server's error, such as WRONGTYPE. It is empty without a reply.
 	Code string
-	// Line is the failed line of the script's file; 0 when unknown, and in the guard.
+	// Line is the line of the script's file that failed. It is 0 when unknown, and for the guard.
 	Line int
 	// Tries is how often the call was sent.
 	Tries int
 	// Detail has more information if it is known: for WRONGTYPE the key and both types.
 	Detail string
-	// Err is the error as go-redis returned it, without arguments of the call that the server quotes.
+	// Err is the error that go-redis returned, without arguments of the call that the server quotes.
 	Err error
 
 	transient bool
@@ -98,13 +98,13 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// before is the failure as a detail of the attempt after it that has no reply: it says why there was another attempt.
+// before returns the failure as a detail for a later attempt that has no reply: it says why there was another attempt.
 func (e *Error) before() string { return fmt.Sprintf("the attempt before it: %v", e.Err) }
 
 // Unwrap makes the outcome and the cause visible to errors.Is and errors.As.
 func (e *Error) Unwrap() []error { return []error{e.Outcome, e.Err} }
 
-// fenced reports whether the guard refused, not the script behind it.
+// fenced reports whether the guard, and not the script after it, refused.
 func (e *Error) fenced() bool {
 	return e.Guarded && e.Code == "FENCED" && e.Outcome != ErrExecutedInPart
 }
@@ -123,8 +123,8 @@ func (e *Error) Is(target error) bool {
 	return ok && e.Outcome == ErrRefused && code.Name == e.Code && code.Script == e.Script
 }
 
-// Code is an error that a script declares with @error. Generated code has one variable for each; a refused call
-// matches it with errors.Is.
+// Code is an error that a script declares with @error. Generated code has one variable for each. The error of a refused
+// call matches it with errors.Is.
 type Code struct {
 	Script, Name, Text string
 }
@@ -169,9 +169,8 @@ func (e *RangeError) Is(target error) bool { return target == ErrOutOfRange }
 // maxName bounds a name that becomes part of a key.
 const maxName = 128
 
-// CheckName reports whether value can be part of a key: 1 to 128 bytes, no
-// braces (they would move the key to another cluster slot), no control
-// characters. The error wraps ErrBadName, states the rule and quotes the value.
+// CheckName returns an error unless value can be part of a key: 1 to 128 bytes, no braces (they would move the key to
+// another cluster slot), no control characters. The error wraps ErrBadName, states the rule and quotes the value.
 func CheckName(param, value string) error { return checkName(param, value, false) }
 
 // CheckSecret is CheckName for a value that no error may show, such as a token.
@@ -202,8 +201,8 @@ func checkName(param, value string, secret bool) error {
 	return nil
 }
 
-// contents are what stands behind the tag and one letter in a key: tokens, ids of calls, idempotency keys.
+// contents matches a key in which something follows the tag and one letter: tokens, ids of calls, idempotency keys.
 var contents = regexp.MustCompile(`(?s)^([^}]*\}(?:\{[^}]*\})?:[a-z]:).+$`)
 
-// shownKey is a key as an error shows it, a pattern of SCAN in place of what could be a secret.
+// shownKey returns a key as an error shows it, with a "*" for what could be a secret. It is a pattern for SCAN.
 func shownKey(key string) string { return contents.ReplaceAllString(key, "${1}*") }

@@ -8,8 +8,8 @@ import (
 	"github.com/luatomic/luatomic/internal/ahead"
 )
 
-// Lease is what [Guard] needs of a lease. The leases of locks and semaphores implement it; a user's own type can too.
-// Only the guard, the file that the script's @guard names, reads the record under the key.
+// Lease is what [Guard] needs of a lease. The leases of locks and semaphores implement it, and a user's own type can
+// too. Only the guard, the file that the script's @guard names, reads the record under the key.
 type Lease interface {
 	// GuardKey returns the key that records the lease.
 	GuardKey() string
@@ -27,21 +27,21 @@ type Lease interface {
 // slot of the call's keys; otherwise the error is [ErrCrossSlot]. Key and token are read for each call; in a batch,
 // when the call is queued.
 //
-// Only generated functions are guarded: a plain command, such as Set, goes to client unchanged. A client has at most
+// Only generated functions are guarded. A plain command, such as Set, goes to client unchanged. A client has at most
 // one guard.
 func Guard(client Client, lease Lease) Client { return &guarded{Client: client, lease: lease} }
 
-// guarded is a client that is bound to a lease. It sends nothing itself: Run, NewBatch and Preload use the client
-// under it.
+// guarded is a client that is bound to a lease. It sends nothing itself: Run, NewBatch and Preload use the client that
+// it wraps.
 type guarded struct {
 	Client
 	lease Lease
 }
 
-// Unguarded returns the client under the guard, for what is no script.
+// Unguarded returns the wrapped client, for commands that are no scripts.
 func (g *guarded) Unguarded() Client { return g.Client }
 
-// bind puts the call behind the client's guard or command, if it has one, and returns the client that sends.
+// bind puts the call behind the client's guard or command, if the client has one, and returns the client that sends.
 func (c *Call) bind(client Client) Client {
 	switch of := client.(type) {
 	case *guarded:

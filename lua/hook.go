@@ -8,10 +8,10 @@ import (
 	"github.com/luatomic/luatomic/internal/luahook"
 )
 
-// rewritten holds the texts that run in place of others in a test, by the digest of what they replace.
+// rewritten has the texts that a test runs in place of others, by the digest of the text that they replace.
 var rewritten sync.Map
 
-// hooked returns the text that runs in place of t: t itself but where a test looks into the scripts.
+// hooked returns the text that runs for t: t itself, unless a test looks into the scripts.
 func (t Text) hooked(s *Script) Text {
 	if luahook.Rewrite == nil || t.Source == nil {
 		return t

@@ -10,10 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// loadAndRun sends SCRIPT LOAD and EVALSHA in one pipeline to the node that owns the call's keys. Not EVAL: since 7.4
-// a server may evict a script that came by EVAL, and 8.0 evicts it even after a later SCRIPT LOAD. EVAL is used only
-// where the owner is unknown (an AutoPipeliner), SCRIPT LOAD is refused or reaches another server than the call (a
-// proxy), or each pipeline would reach the same replica.
+// loadAndRun sends SCRIPT LOAD and EVALSHA in one pipeline to the node that owns the call's keys. It avoids EVAL: since
+// 7.4 a server may evict a script that came by EVAL, and 8.0 evicts it even after a later SCRIPT LOAD. EVAL is used
+// only if the owner is unknown (an AutoPipeliner), if SCRIPT LOAD is refused or reaches another server than the call (a
+// proxy), or if each pipeline would reach the same replica.
 func (c *Call) loadAndRun(ctx context.Context, client Client) {
 	node, err := owner(ctx, client, c.firstKey())
 	if err != nil {
@@ -34,8 +34,8 @@ func (c *Call) loadAndRun(ctx context.Context, client Client) {
 // pipeline costs at most that many calls.
 const reload = 64
 
-// loadAndSend makes one attempt for calls that a node owns, with their scripts. With replicas it waits for them, and
-// returns how many have the writes.
+// loadAndSend makes one attempt for the calls of a node, together with their scripts. With replicas it waits for them,
+// and returns how many have the writes.
 func loadAndSend(
 	ctx context.Context, client Client, node *redis.Client, calls []*Call, replicas int, timeout time.Duration,
 ) (acked int, err error) {
@@ -77,12 +77,12 @@ func loadAndSend(
 	return int(waited.Val()), waited.Err()
 }
 
-// lost records an attempt that was not sent: no node is known.
+// lost records an attempt that was not sent because no node is known.
 func (c *Call) lost(ctx context.Context, err error) {
 	c.prepare(ctx, false).SetErr(fmt.Errorf("find the node: %w", err))
 }
 
-// learn records whether SCRIPT LOAD can still help. A temporary refusal, such as LOADING, is no reason for EVAL.
+// learn records whether another SCRIPT LOAD can help. A temporary refusal, such as LOADING, is no reason for EVAL.
 func (c *Call) learn(load *redis.StringCmd, failed error) {
 	err := loaded(load, c.file(), failed)
 	var reply redis.Error
@@ -100,8 +100,8 @@ func (c *Call) learn(load *redis.StringCmd, failed error) {
 	}
 }
 
-// After maxFailedLoads loads that did not help, the cause is no accident, such as a concurrent SCRIPT FLUSH: send
-// EVAL.
+// After maxFailedLoads loads that did not help, the cause is not a passing one, such as a concurrent SCRIPT FLUSH, and
+// the call is sent by EVAL.
 const maxFailedLoads = 3
 
 // byText reports whether only EVAL can help.
@@ -113,7 +113,7 @@ func (c *Call) redirected() bool {
 	return moved || ask
 }
 
-// owner returns the node that serves the key; nil when the client cannot name it.
+// owner returns the node that serves the key, or nil if the client cannot name it.
 func owner(ctx context.Context, client Client, key string) (*redis.Client, error) {
 	switch c := client.(type) {
 	case *redis.Client:
@@ -175,11 +175,11 @@ func preload(ctx context.Context, node *redis.Client, scripts []*Script) error {
 	return errors.Join(errs...)
 }
 
-// errDigest reports that a script's digest is not that of its text.
+// errDigest reports that a script's digest does not match its text.
 var errDigest = errors.New("wrong digest")
 
-// loaded checks the reply to SCRIPT LOAD. go-redis leaves a command without an error when its pipeline found no
-// connection: then failed is the error.
+// loaded checks the reply to SCRIPT LOAD. When a pipeline finds no connection, go-redis leaves its commands without an
+// error: then failed is the error.
 func loaded(cmd *redis.StringCmd, text Text, failed error) error {
 	sha, err := cmd.Result()
 	switch {

@@ -16,10 +16,11 @@ import (
 
 // classify determines the outcome of a failed attempt.
 //
-// A command that was written and got no reply is unknown; one that was not written was not executed. Server errors
-// are matched by their first word: Valkey's texts differ from Redis' own. An error raised inside a script has its
-// position at the end; one without was raised before the first line, or returned by the script, which declares its
-// code. The exceptions are four codes that a server raises only before a script's first write.
+// A command that was written and got no reply has an unknown outcome. A command that was not written was not executed.
+// Server errors are matched by their first word, because the texts of Valkey and Redis differ. An error raised inside a
+// script has its position at the end. An error without a position was raised before the first line, or the script
+// returned it, and declares its code. The exceptions are four codes that a server raises only before a script's first
+// write.
 func classify(cmd *command, err error) *Error {
 	e := &Error{Script: cmd.program.script.Name, Guarded: cmd.program.guarded, Err: err, Outcome: ErrOutcomeUnknown}
 	var reply redis.Error
@@ -78,8 +79,8 @@ func classifyReply(s *Script, ran Text, e *Error, text string) {
 	}
 }
 
-// temporary reports whether another attempt can help. These words keep their meaning where a script declares them, of
-// which luagen warns (E002).
+// temporary reports whether another attempt can help. These words keep their meaning even if a script declares them;
+// luagen warns of that (E002).
 func temporary(code string, inside bool) bool {
 	switch code {
 	case codeReadOnly, "NOREPLICAS":
@@ -90,7 +91,7 @@ func temporary(code string, inside bool) bool {
 	return false
 }
 
-// classifyOutside handles the errors without a position in the script whose code it does not declare.
+// classifyOutside handles the errors that have no position in the script and whose code the script does not declare.
 func classifyOutside(e *Error, text string) {
 	switch e.Code {
 	case "OOM", "MISCONF", "NOPERM", "NOAUTH", "WRONGPASS", "CROSSSLOT", "DENIED":
@@ -119,9 +120,9 @@ func classifyGeneral(e *Error, text string) {
 	}
 }
 
-// notStarted recognizes the two errors that quote the digest or the text of a script that did not run: that of an old
-// server without EVALSHA_RO, and that of a script that does not compile. An embedded server reports a failure
-// half-way with the latter text, but with a stack.
+// notStarted recognizes the two errors that quote the digest or the text of a script that did not run: the error of an
+// old server without EVALSHA_RO, and the error of a script that does not compile. An embedded server uses the latter
+// text for a failure half-way too, but adds a stack.
 func notStarted(text string) bool {
 	return strings.HasPrefix(text, "ERR Error compiling script") && !strings.Contains(text, "stack traceback") ||
 		strings.HasPrefix(text, "ERR unknown command")
@@ -130,9 +131,10 @@ func notStarted(text string) bool {
 // behind stands between the text of an error that was raised inside a script and its position.
 const behind = " script: "
 
-// position finds where in a script an error was raised, and the line; 0 for none. A server appends the position, Redis
-// " script: <digest>, on @user_script:3." and Valkey 9 the same without the digest. Lua itself begins its errors with
-// "ERR user_script:3:". To an error that the script returns a server adds nothing: all that such a text holds is data.
+// position returns the line of a script at which an error was raised, or 0, and whether it was raised inside the
+// script. A server appends the position: Redis " script: <digest>, on @user_script:3." and Valkey 9 the same without
+// the digest. Lua itself begins its errors with "ERR user_script:3:". A server adds nothing to an error that the script
+// returns, so such a text is only data.
 func position(sha, text string) (at int, inside bool) {
 	if i := strings.LastIndex(text, behind); i >= 0 {
 		where, named := strings.CutPrefix(text[i+len(behind):], sha+", on ")

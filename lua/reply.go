@@ -127,7 +127,7 @@ func (r *Reply) Uint(name string) uint64 {
 	return 0
 }
 
-// Bool reads 1, 0 or nil, nil being Lua's false.
+// Bool reads 1, 0 or nil, which is Lua's false.
 func (r *Reply) Bool(name string) bool {
 	v := r.next()
 	switch v {
@@ -140,7 +140,8 @@ func (r *Reply) Bool(name string) bool {
 	return false
 }
 
-// Float reads a number sent as text. 0/0 is nan to some servers and -nan to others, by their processor: both are NaN.
+// Float reads a number sent as text. Depending on its processor, a server sends nan or -nan for 0/0: both are read as
+// NaN.
 func (r *Reply) Float(name string) float64 {
 	v := r.next()
 	if s, ok := v.(string); ok {
@@ -175,7 +176,7 @@ func (r *Reply) Bytes(name string) []byte {
 	return nil
 }
 
-// Any returns the value as go-redis gives it: int64, string, []any, nil for an absent one.
+// Any returns the value as go-redis returns it: int64, string, []any, or nil for an absent value.
 func (r *Reply) Any(string) any { return r.next() }
 
 // Milliseconds reads a duration.
@@ -201,9 +202,9 @@ func (r *Reply) TimeMilli(name string) time.Time { return time.UnixMilli(r.Int(n
 // TimeSec reads Unix seconds.
 func (r *Reply) TimeSec(name string) time.Time { return time.Unix(r.Int(name), 0) }
 
-// Rows reads a flat array whose length divides by stride. It returns a walker
-// over all values and the number of rows. Within a tuple, false is an empty array:
-// a table without elements costs the server more than some commands.
+// Rows reads a flat array whose length is a multiple of stride. It returns a Reply over all values and the number of
+// rows. Within a tuple, false counts as an empty array, because an empty table costs the server more than some
+// commands.
 func (r *Reply) Rows(name string, stride int) (*Reply, int) {
 	v := r.next()
 	rows := &Reply{script: r.script, tuple: true, root: r}

@@ -24,12 +24,12 @@ type round struct {
 	crossSlot bool // rows of several slots were refused
 }
 
-// send makes one attempt for each call: warm ones in one pipeline, those whose script is missing in a pipeline for each
-// node that owns them.
+// send makes one attempt for each call: in one pipeline for calls whose script is loaded, and in a pipeline for each
+// node for calls whose script is missing or that wait for replicas.
 func (r *round) send(ctx context.Context, calls []*Call) {
 	if i := slices.IndexFunc(calls, func(c *Call) bool { return c.replica }); i >= 0 {
-		// go-redis closes the connection to a replica after a single command, and not after a pipeline. So one call
-		// is sent first; while it reaches a replica the others are not sent.
+		// go-redis closes the connection to a replica after a single command, but not after a pipeline. So one call is
+		// sent first. While it reaches a replica, the others are not sent.
 		first := calls[i]
 		first.sendAlone(ctx, r.client, first.cold())
 		r.confirm(calls[i:i+1], 0, nil)
@@ -65,21 +65,22 @@ func (r *round) send(ctx context.Context, calls []*Call) {
 	}
 }
 
-// confirm notes how many replicas have the writes of calls, unless none of the calls has run: then it says nothing.
+// confirm records how many replicas have the writes of calls, unless none of the calls has run: then the number says
+// nothing.
 func (r *round) confirm(calls []*Call, acked int, err error) {
 	if slices.ContainsFunc(calls, (*Call).mayHaveRun) {
 		r.acked, r.waitErr = min(r.acked, acked), cmp.Or(r.waitErr, err)
 	}
 }
 
-// mayHaveRun reports whether the attempt that was made ran the script, as far as that is known.
+// mayHaveRun reports whether the last attempt may have run the script.
 func (c *Call) mayHaveRun() bool {
 	err := c.cmd.Err()
 	return err == nil || err == redis.Nil || c.cmd.program.answered || classify(&c.cmd, err).Outcome != ErrNotExecuted
 }
 
-// sendWarm sends what the pipeline has and the warm calls, and then by themselves those that were rows of a command
-// that the server refused.
+// sendWarm sends what the pipeline has and the warm calls. Then it sends each call by itself that was a row of a
+// command which the server refused.
 func (r *round) sendWarm(ctx context.Context, pipe redis.Pipeliner, calls, warm []*Call) {
 	for _, c := range warm {
 		c.precede(ctx, pipe)

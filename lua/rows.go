@@ -7,14 +7,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Merge describes a script for many: one call of it takes the keys and arguments of several calls, row after row, and
-// returns their replies in the same way.
+// Merge describes a script for many: one call of the script takes the keys and arguments of several calls, row after
+// row, and returns their replies in the same way.
 type Merge struct {
 	// Max is how many rows one call takes.
 	Max int
-	// Width is how many values the reply of a row has; 0 for a script without a reply.
+	// Width is how many values the reply of a row has. It is 0 for a script without a reply.
 	Width int
-	// Tuple is whether the reply of a row is a tuple, not a single value.
+	// Tuple says whether the reply of a row is a tuple and not a single value.
 	Tuple bool
 }
 
@@ -29,8 +29,9 @@ type unit struct {
 	tag   string // of its keys, where there may be several servers
 }
 
-// units groups calls. The rows of one command come from calls of one script, in their order. Where the order between
-// scripts counts, they are neighbours. Keys of one hash tag are in one slot of a cluster and on one shard of a ring.
+// units groups calls. The rows of one command come from calls of one script, in their order. If the order between
+// scripts counts, only neighbours share a command. Keys with one hash tag are in one slot of a cluster and on one shard
+// of a ring.
 func units(calls []*Call, byTag, ordered bool) []*unit {
 	all := make([]*unit, 0, len(calls))
 	for _, c := range calls {
@@ -66,7 +67,7 @@ func room(all []*unit, c *Call, tag string, ordered bool) *unit {
 	return nil
 }
 
-// mergeable reports whether the call may be a row beside others. A guard stands before a single call.
+// mergeable reports whether the call may be a row beside others. A guarded call is always a command of its own.
 func (c *Call) mergeable() bool { return c.script.Merge != nil && !c.guarded }
 
 // queue appends the command of the unit to a pipeline. A row whose caller has left is dropped.
@@ -101,8 +102,8 @@ func (u *unit) queue(ctx context.Context, pipe redis.Pipeliner) {
 	_ = pipe.Process(ctx, u.cmd)
 }
 
-// deliver gives each row its part of the reply. It returns the calls that are to be sent by themselves: the script
-// raised an error, which is that of one row.
+// deliver gives each row its part of the reply. If the script raised an error, which is the error of one row, deliver
+// returns the calls. Each of them is then sent by itself.
 func (u *unit) deliver() (again []*Call) {
 	if u.cmd == nil {
 		return nil
@@ -146,7 +147,7 @@ func (m misfit) String() string {
 	return fmt.Sprintf("%s for %d rows of %d", kind(m.got), m.rows, m.width)
 }
 
-// row returns the reply of a call of a script for many, as that of a script for one.
+// row returns the reply to one row in the form of a reply to a single call.
 func (m *Merge) row(value any) any {
 	if row, ok := value.([]any); ok && !m.Tuple && len(row) == 1 && m.Width == 1 {
 		return row[0]

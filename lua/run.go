@@ -16,8 +16,8 @@ import (
 // retryBudget bounds the retries of a call whose context has no deadline.
 const retryBudget = 10 * time.Second
 
-// Run sends the call and decodes its reply. Generated functions call it; see the package comment for what it retries,
-// and Error for what it returns.
+// Run sends the call and decodes its reply. Generated functions call it. See the package comment for what it retries,
+// and Error for the errors that it returns.
 func Run[T any](ctx context.Context, c Client, call *Call, decode func(*Reply) T) (T, error) {
 	if err := call.run(ctx, c); err != nil {
 		var none T
@@ -36,7 +36,7 @@ func decodeCall[T any](call *Call, decode func(*Reply) T) (T, error) {
 	return out, nil
 }
 
-// value is the reply as the decoder takes it.
+// value returns the reply in the form that the decoder takes.
 func (c *Call) value() any {
 	if m := c.script.Merge; m != nil {
 		return m.row(c.cmd.Val())
@@ -66,8 +66,8 @@ const detailBudget = time.Second
 
 // record records the outcome of an attempt and reports whether another may follow.
 func (c *Call) record(ctx context.Context, client Client, err error, tries int) (again bool) {
-	// A nil reply is a reply. A received reply counts, whatever the error: go-redis marks every command of a broken
-	// pipeline. The value alone proves nothing: a truncated reply leaves an empty one.
+	// A nil reply is a reply. A received reply counts, whatever the error, because go-redis marks every command of a
+	// broken pipeline. The value alone proves nothing: a truncated reply leaves an empty value.
 	if err == nil || err == redis.Nil || c.cmd.program.answered {
 		c.done = true
 		return false
@@ -93,16 +93,16 @@ func (c *Call) record(ctx context.Context, client Client, err error, tries int) 
 	return e.Outcome == ErrNotExecuted && e.transient
 }
 
-// askAgain has the client of a cluster ask which servers there are, behind the calls that use it: one that has not
-// answered may have been replaced. go-redis asks when a server answers MOVED, which a dead one does not, and else once
-// a minute.
+// askAgain makes the client of a cluster ask in the background which servers there are, because a server that has not
+// answered may have been replaced. go-redis itself asks once a minute, and when a server answers MOVED, which a dead
+// server does not.
 func askAgain(ctx context.Context, client Client) {
 	if c, ok := client.(interface{ ReloadState(context.Context) }); ok {
 		c.ReloadState(ctx)
 	}
 }
 
-// codeReadOnly is the error of a replica. After a failover a connection may lead to one, where the address of the
+// codeReadOnly is the error of a replica. After a failover a connection may lead to a replica, if the address of the
 // master is a host name.
 const codeReadOnly = "READONLY"
 
@@ -112,7 +112,7 @@ func (c *Call) cold() bool { return c.noScript }
 // withoutDelay reports whether the next attempt needs no delay: it loads the missing script.
 func (c *Call) withoutDelay() bool { return c.cold() && c.failedLoads < maxFailedLoads }
 
-// alone sends the call by itself, again where that is safe.
+// alone sends the call by itself, and sends it again if that is safe.
 func (c *Call) alone(ctx context.Context, client Client) {
 	var p pause
 	for tries := 1; tries == 1 || p.pass(ctx, c.withoutDelay()); tries++ {
@@ -124,8 +124,8 @@ func (c *Call) alone(ctx context.Context, client Client) {
 	}
 }
 
-// attempt sends the call by itself. The outcome is that of its command: an AutoPipeliner may return before there is
-// one.
+// attempt sends the call by itself. It takes the outcome from the command, because an AutoPipeliner may return before
+// there is one.
 func (c *Call) attempt(ctx context.Context, client Client) {
 	if c.cold() {
 		c.loadAndRun(ctx, client)
@@ -134,7 +134,7 @@ func (c *Call) attempt(ctx context.Context, client Client) {
 	c.sendAlone(ctx, client, false)
 }
 
-// sendAlone sends the call in a round trip of its own, with the command that goes out before it.
+// sendAlone sends the call in a round trip of its own, with the command that must go out before it.
 func (c *Call) sendAlone(ctx context.Context, client Client, eval bool) {
 	if c.ahead == nil {
 		_ = client.Process(ctx, c.prepare(ctx, eval))
@@ -147,15 +147,16 @@ func (c *Call) sendAlone(ctx context.Context, client Client, eval bool) {
 	blameOne(&c.cmd, err)
 }
 
-// precede puts the command that goes out before the call into a pipeline.
+// precede puts the command that must go out before the call into a pipeline.
 func (c *Call) precede(ctx context.Context, pipe redis.Pipeliner) {
 	if c.ahead != nil {
 		_ = pipe.Process(ctx, c.ahead.Cmd)
 	}
 }
 
-// result returns the caller's error, nil after a reply. An unknown outcome stays unknown, whatever the later attempts
-// return: the first may have written before the lease expired. The search for details of an error ends at until.
+// result returns the caller's error, or nil after a reply. An unknown outcome stays unknown, whatever later attempts
+// return: the first attempt may have written before the lease expired. The search for details of an error ends at
+// until.
 func (c *Call) result(ctx context.Context, client Client, until time.Time) error {
 	if c.done {
 		c.noteResent(ctx)
@@ -186,7 +187,7 @@ func (c *Call) result(ctx context.Context, client Client, until time.Time) error
 	return e
 }
 
-// noteResent lets the caller know that the reply may answer a repeat.
+// noteResent tells the caller that the reply may answer a repeat.
 func (c *Call) noteResent(ctx context.Context) {
 	if !c.unknown {
 		return
@@ -228,8 +229,9 @@ func (p *pause) pass(ctx context.Context, withoutDelay bool) bool {
 	return clock.Sleep(ctx, wait)
 }
 
-// findWrongType names the key that holds another type than the header declares. It asks for all of them in one round
-// trip after the call, so the key may have changed; then it returns "".
+// findWrongType returns a text that names the key which holds another type than the header declares. It asks for the
+// types of all keys in one round trip after the call. The key may have changed by then: if no type is wrong, it returns
+// "".
 func (c *Call) findWrongType(ctx context.Context, client Client, until time.Time) string {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()

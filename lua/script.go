@@ -52,11 +52,11 @@ import (
 // connection. A redis.Pipeliner is not a Client: its EVALSHA cannot recover from NOSCRIPT. Use [Batch].
 type Client = redis.UniversalClient
 
-// Retry is whether a script may run again when the outcome of the first run is unknown.
+// Retry says whether a script may run again when the outcome of the first run is unknown.
 type Retry uint8
 
 const (
-	// RetryNever reports ErrOutcomeUnknown instead of a second run.
+	// RetryNever means ErrOutcomeUnknown instead of a second run.
 	RetryNever Retry = iota
 	// RetrySafe allows a second run, because it has no further effect. The first copy may still be on its way and run
 	// after other calls. So a script that overwrites a changing value is not safe: pass a version, a token or a fence.
@@ -67,19 +67,19 @@ const (
 type Key struct {
 	// Name is the key's name in the header, not the key itself.
 	Name string
-	// Type is the Redis type, as TYPE prints it; "" when none is declared.
+	// Type is the Redis type, as TYPE prints it. It is "" when none is declared.
 	Type string
-	// Variadic marks the last entries, one or more, that stand for any number of
-	// keys: they repeat in their order.
+	// Variadic marks the last entries, one or more, that stand for any number of keys. These entries repeat in their
+	// order.
 	Variadic bool
 }
 
-// Script is one Lua file. Generated code declares it; the value never changes.
+// Script is one Lua file. Generated code declares it. The value never changes.
 type Script struct {
 	// Name is the file's name without its suffix: lock_release.
 	Name string
-	// SHA is the SHA-1 of the file, 40 hex digits. It is a constant of the
-	// generated code: nothing is hashed when a program starts.
+	// SHA is the SHA-1 of the file, 40 hex digits. It is a constant of the generated code, so nothing is hashed when a
+	// program starts.
 	SHA string
 	// Source points to the embedded text.
 	Source *string
@@ -107,14 +107,13 @@ type Script struct {
 type Text struct {
 	// SHA is the SHA-1 of the whole, 40 hex digits.
 	SHA string
-	// Guard points to the text of the guard, which comes first; nil without one.
-	// It ends with a line feed.
+	// Guard points to the text of the guard, which comes first and ends with a line feed. It is nil without a guard.
 	Guard *string
 	// Source points to the text of the script.
 	Source *string
 }
 
-// String returns the whole text, as SCRIPT LOAD sends it; empty for the zero Text.
+// String returns the whole text, as SCRIPT LOAD sends it. It is empty for the zero Text.
 func (t Text) String() string {
 	switch {
 	case t.Source == nil:
@@ -125,7 +124,7 @@ func (t Text) String() string {
 	return *t.Guard + *t.Source
 }
 
-// scriptLine maps a line of the whole to the line of the script's own file; 0 for a line of the guard.
+// scriptLine maps a line of the whole text to the line of the script's own file, and a line of the guard to 0.
 func (t Text) scriptLine(line int) int {
 	if t.Guard != nil {
 		line -= strings.Count(*t.Guard, "\n")

@@ -16,8 +16,8 @@ import (
 	"github.com/luatomic/luatomic/internal/single"
 )
 
-// maxShared is how many bytes of keys and arguments a call has at most that shares a round trip. A larger one is sent
-// by itself: the others would wait for it.
+// maxShared is the largest number of bytes of keys and arguments with which a call shares a round trip. A larger call
+// is sent by itself, because the others would wait for it.
 const maxShared = 64 << 10
 
 // trip is a call on its way. It names the client, because a lane must not hold it.
@@ -27,7 +27,7 @@ type trip struct {
 	sharing *sharing
 }
 
-// lane is the way of single calls to one server.
+// lane carries single calls to one server.
 type lane = merge.Line[trip]
 
 // sharing is how the calls on one client share round trips.
@@ -53,7 +53,7 @@ func Direct(client Client) Client {
 	return client
 }
 
-// lane returns the lane that carries the call; nil where it is sent by itself.
+// lane returns the lane that carries the call, or nil if the call is sent by itself.
 func (c *Call) lane(ctx context.Context, client Client) (*lane, *sharing) {
 	s := sharingOf(client)
 	if s == nil || s.off.Load() || c.whole() > maxShared {
@@ -74,7 +74,7 @@ func (c *Call) lane(ctx context.Context, client Client) (*lane, *sharing) {
 	return l.(*lane), s
 }
 
-// whole is how many bytes the call has, with the command before it.
+// whole returns how many bytes the call has, with the command that goes out before it.
 func (c *Call) whole() int {
 	if c.ahead == nil {
 		return c.size
@@ -82,8 +82,8 @@ func (c *Call) whole() int {
 	return c.size + c.ahead.Size
 }
 
-// share sends the call, again where that is safe, in round trips that it shares with others. It returns when ctx ends,
-// whatever the server does.
+// share sends the call in round trips that it shares with others, and sends it again if that is safe. It returns when
+// ctx ends, whatever the server does.
 func (c *Call) share(ctx context.Context, client Client, l *lane, s *sharing) {
 	if ctx.Done() != nil {
 		c.own()
@@ -113,8 +113,8 @@ const (
 	withdrawn
 )
 
-// withdraw keeps the call from being written, or where it was, from being written again, and returns that its outcome
-// is unknown.
+// withdraw keeps the call from being written and returns ErrNotExecuted. If the call was already written, withdraw
+// keeps it from being written again and returns ErrOutcomeUnknown.
 func (c *Call) withdraw() error {
 	if c.phase.Swap(withdrawn) == idle {
 		return ErrNotExecuted
@@ -122,8 +122,8 @@ func (c *Call) withdraw() error {
 	return ErrOutcomeUnknown
 }
 
-// leave records that ctx ended before the attempt had a reply. Its round trip may still use the call, so nothing of the
-// attempt is read.
+// leave records that ctx ended before the attempt had a reply. The round trip may still use the call, so leave reads
+// nothing of the attempt.
 func (c *Call) leave(ctx context.Context, outcome error, detail string) {
 	if outcome == ErrOutcomeUnknown {
 		c.unknown = true
@@ -140,7 +140,8 @@ func (c *Call) leave(ctx context.Context, outcome error, detail string) {
 	}
 }
 
-// own copies what belongs to the caller: after ctx has ended the caller may change it while the call is written.
+// own copies the memory that belongs to the caller: after ctx has ended, the caller may change it while the call is
+// written.
 func (c *Call) own() {
 	if !c.borrowed {
 		return
@@ -169,8 +170,8 @@ func (c *Call) holds(p unsafe.Pointer) bool {
 	return offset < unsafe.Sizeof(*c)
 }
 
-// sendTrips makes one attempt for each call. A pipeline of an AutoPipeliner is not delayed for company, which these
-// calls have had.
+// sendTrips makes one attempt for each call. A pipeline of an AutoPipeliner does not wait for more calls, because these
+// calls have already waited.
 func sendTrips(ctx context.Context, trips []trip) {
 	client, s := trips[0].client, trips[0].sharing
 	if _, piped := client.(*redis.AutoPipeliner); len(trips) == 1 && !piped {
@@ -194,14 +195,14 @@ func sendTrips(ctx context.Context, trips []trip) {
 	}
 }
 
-// find notes that the nodes are known: a call was sent to one.
+// find records that the nodes are known, because a call was sent to one.
 func (s *sharing) find(calls ...*Call) {
 	if !s.found.Load() && slices.ContainsFunc(calls, func(c *Call) bool { return c.cmd.program.sent }) {
 		s.found.Store(true)
 	}
 }
 
-// begin prepares the call for an attempt, which has no reply until it is sent. Its caller does, before each.
+// begin prepares the call for an attempt. The caller of the call runs it before each attempt.
 func (c *Call) begin() {
 	c.phase.Store(idle)
 	c.cmd = command{program: program{script: c.script, call: c, guarded: c.guarded}}
@@ -211,17 +212,17 @@ func (c *Call) begin() {
 // wanted reports whether the caller still waits for the attempt.
 func (c *Call) wanted() bool { return c.phase.Load() == idle }
 
-// errUnsent is the error of an attempt that is not made: the call before it has met a replica.
+// errUnsent is the error of an attempt that is not made because the call before it has reached a replica.
 var errUnsent = errors.New("not sent: the call before it failed")
 
-// clients are those that calls were made on, by their address in memory. The map is replaced and never changed, so that
-// a call reads it without a lock. An entry goes with its client.
+// clients are the clients that calls were made on, by their address in memory. The map is replaced and never changed,
+// so that a call reads it without a lock. An entry is removed when its client is collected.
 var (
 	clients   atomic.Pointer[map[uintptr]sharer]
 	clientsMu sync.Mutex
 )
 
-// sharer is the entry of one client. Another client may have its address once it is gone.
+// sharer is the entry of one client. When the client is gone, another client may have its address.
 type sharer struct {
 	is func(unsafe.Pointer) bool
 	*sharing
@@ -282,7 +283,7 @@ func enter[T any](client *T) *sharing {
 	return s
 }
 
-// gone names an entry whose client does not exist any more.
+// gone names an entry whose client no longer exists.
 type gone struct {
 	at uintptr
 	*sharing

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// checkSlot refuses keys that a Redis Cluster does not accept in one script. Keys of one hash tag, the normal case,
+// checkSlot refuses keys that a Redis Cluster does not accept in one script. Keys with one hash tag, the normal case,
 // are only compared as text.
 func checkSlot(keys []any) error {
 	if len(keys) < 2 {
@@ -30,8 +30,8 @@ func keyText(key any) string {
 	return key.(string)
 }
 
-// hashTag returns the part of a key that Redis Cluster hashes: the text between the first { and the next }, if it is
-// not empty, else the whole key.
+// hashTag returns the part of a key that Redis Cluster hashes: the text between the first { and the next }, or the
+// whole key if that text is missing or empty.
 func hashTag(key string) string {
 	if open := strings.IndexByte(key, '{'); open >= 0 {
 		if n := strings.IndexByte(key[open+1:], '}'); n > 0 {
