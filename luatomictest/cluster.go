@@ -19,7 +19,8 @@ const (
 	clusterReady = 60 * time.Second
 )
 
-// Cluster is three masters for one test, without replicas, that share the 16384 slots in equal ranges.
+// Cluster is a cluster of three masters for one test. It has no replicas. The masters share the 16384 slots in equal
+// ranges.
 type Cluster struct {
 	t     testing.TB
 	nodes []*Server
@@ -35,7 +36,7 @@ func StartCluster(t testing.TB) *Cluster {
 	defer cancel()
 	var c *Cluster
 	var err error
-	// A process that is no test can take the port of a node's bus. New ports cure that.
+	// A process that is no test can take the port of a node's bus. Then the start fails, and new ports are tried.
 	for range 3 {
 		if c, err = formCluster(ctx, t); err == nil {
 			Eventually(t, clusterReady, "every node of the cluster reports cluster_state:ok", func() bool {
@@ -147,7 +148,7 @@ func (c *Cluster) join(ctx context.Context) error {
 	return nil
 }
 
-// ready checks every node, as each has its own view.
+// ready checks every node, because each has its own view.
 func (c *Cluster) ready(ctx context.Context) bool {
 	for _, admin := range c.admin {
 		info, err := admin.ClusterInfo(ctx).Result()

@@ -10,9 +10,9 @@ import (
 	"github.com/luatomic/luatomic/lock"
 )
 
-// Locks is a Locker in the memory of a test, with commands that do what other processes and outages do to its leases.
-// It needs no server: its scripts are the real ones, run by an imitation of Redis of its own. Give the Locker in it to
-// the code under test, as a *lock.Locker or as an interface of that code's own.
+// Locks is a Locker for tests, with methods that do what other processes and outages do to its leases. It needs no
+// server: it runs the real scripts on its own imitation of Redis, in memory. Pass the Locker in it to the code under
+// test, as a *lock.Locker or as an interface that the code declares.
 type Locks struct {
 	*lock.Locker
 
@@ -51,8 +51,8 @@ func newLocks(t testing.TB, opts *lock.Options, dial ...func(*redis.Options)) *L
 	return l
 }
 
-// Hold has another process acquire the lock, which must be free. Its lease lasts for the TTL of the options; Release of
-// the result ends it.
+// Hold acquires the lock, which must be free, for another process. The lease lasts for the TTL of the options. Release
+// of the result ends it.
 func (l *Locks) Hold(name string) *lock.Lease {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
@@ -64,7 +64,7 @@ func (l *Locks) Hold(name string) *lock.Lease {
 	return lease
 }
 
-// Steal has another process take the lock away from its holder. A lease that is kept ends at once, with
+// Steal takes the lock from its holder for another process. A lease that is kept ends immediately, with
 // lock.ErrRevoked.
 func (l *Locks) Steal(name string) *lock.Lease {
 	l.t.Helper()
@@ -77,9 +77,9 @@ func (l *Locks) Steal(name string) *lock.Lease {
 	return lease
 }
 
-// Lose ends the lease of the lock at the server, as an eviction or a failover does, and cuts the connections: a lease
-// that is kept is renewed at once, and ends with lock.ErrLost. A lease that is not kept ends with its next Extend or
-// Release. It does nothing to a lock that nobody holds.
+// Lose ends the lease of the lock at the server, as an eviction or a failover does, and cuts the connections. So a
+// lease that is kept is renewed immediately, and ends with lock.ErrLost. A lease that is not kept ends with its next
+// Extend or Release. Lose does nothing to a lock that nobody holds.
 func (l *Locks) Lose(name string) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
@@ -98,8 +98,8 @@ func (l *Locks) Lose(name string) {
 	l.dropCut(ctx)
 }
 
-// dropCut uses each connection of the Locker that is idle, so that the client drops those that were cut. A release on
-// one of them would be repeated, and its repeat finds no lease where the first attempt may have ended it.
+// dropCut uses each idle connection of the Locker, so that the client drops those that were cut. A release on a cut
+// connection would be repeated, and the repeat would find no lease, as if the first attempt had ended it.
 func (l *Locks) dropCut(ctx context.Context) {
 	idle := make([]*redis.Conn, l.own.PoolStats().IdleConns)
 	for i := range idle {

@@ -21,8 +21,9 @@ const (
 	logArgBytes = 128
 )
 
-// LossyProxy forwards between a client and a server, and loses exactly the requests and replies of its rules. It
-// parses the protocol (RESP2 and RESP3, pipelines, pub/sub), so a test can choose the reply that never arrives:
+// LossyProxy forwards traffic between a client and a server, and loses exactly the requests and replies that its rules
+// name. It parses the protocol (RESP2 and RESP3, pipelines, pub/sub), so a test can choose the reply that never
+// arrives:
 //
 //	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
 //	proxy.Drop(1, luatomictest.Command("EVALSHA"))
@@ -89,9 +90,10 @@ func (p *LossyProxy) URL() string {
 	return u.String()
 }
 
-// Drop loses the replies of the next n matching requests: the server executes each of them, its reply is dropped and
-// that client's connection is closed. Earlier replies of the same pipeline arrive; later requests of it may have been
-// executed too. A nil match takes every request, the client's own HELLO included. Rules add up, the oldest first.
+// Drop loses the replies to the next n matching requests: the server executes each of them, its reply is dropped and
+// that client's connection is closed. Earlier replies of the same pipeline arrive. Later requests of the pipeline may
+// have been executed too. A nil match takes every request, including the client's own HELLO. Rules add up, the oldest
+// first.
 func (p *LossyProxy) Drop(n int, match func(args []string) bool) { p.addRule(n, false, match) }
 
 // DropRequest closes the connection when each of the next n matching requests arrives, before the server receives it.
@@ -132,8 +134,8 @@ func (p *LossyProxy) CutAll() {
 	}
 }
 
-// Redirect closes every connection, as CutAll does, and leads later ones to another server: what clients see of a
-// failover. URL has the user, password and database of that server then.
+// Redirect closes every connection, as CutAll does, and forwards later ones to another server. Clients see the same in
+// a failover. From then on URL has the user, password and database of that server.
 func (p *LossyProxy) Redirect(t testing.TB, upstreamURL string) {
 	t.Helper()
 	upstream, err := redis.ParseURL(upstreamURL)
@@ -151,8 +153,8 @@ func (p *LossyProxy) Redirect(t testing.TB, upstreamURL string) {
 // a real network.
 func (p *LossyProxy) Blackhole(on bool) { p.gate.set(on) }
 
-// Command returns a match for LossyProxy: requests whose first arguments are these, in upper or lower case, as in
-// Command("CLIENT", "SETINFO").
+// Command returns a match for LossyProxy. It matches requests whose first arguments are words, in upper or lower case,
+// as in Command("CLIENT", "SETINFO").
 func Command(words ...string) func(args []string) bool {
 	return func(args []string) bool {
 		return len(args) >= len(words) && slices.EqualFunc(args[:len(words)], words, strings.EqualFold)
@@ -233,7 +235,7 @@ func (p *LossyProxy) serve(client net.Conn) {
 	p.mu.Unlock()
 }
 
-// dial connects to the server. A connection that was dialed to a server that Redirect has left is of no use.
+// dial connects to the server. A connection to a server that Redirect has left meanwhile is of no use.
 func (p *LossyProxy) dial() (net.Conn, *redis.Options, error) {
 	p.mu.Lock()
 	to := p.upstream

@@ -81,7 +81,7 @@ func (c *lossyConn) requests() {
 	}
 }
 
-// endOfRequests lets the server finish its requests: an immediate close would drop the requests that it has not read.
+// endOfRequests lets the server finish its requests. An immediate close would drop the requests that it has not read.
 func (c *lossyConn) endOfRequests() {
 	c.mu.Lock()
 	c.clientGone = true

@@ -1,4 +1,4 @@
-// Package luatomictest gives tests a real server, and the faults that real networks and servers have.
+// Package luatomictest gives tests a real server, and faults that real networks and servers have.
 //
 // The shared server is found or started at its first use, once for each test process:
 //
@@ -7,10 +7,10 @@
 //     LUATOMIC_REDIS_IMAGE, or redis:8 when that is not set;
 //  3. redis-server or valkey-server from PATH, on a private unix socket, without persistence.
 //
-// With none of them the test fails and its error says what to install; nothing is skipped silently.
-// LUATOMIC_REQUIRE=docker fails a test that gets no container, and LUATOMIC_REQUIRE=local starts none. A module that
-// does not import package container requires nothing of testcontainers. LUATOMIC_PROTOCOL=2 lets the clients speak
-// RESP2.
+// With none of them the test fails and its error says what to install; nothing is skipped silently. With
+// LUATOMIC_REQUIRE=docker a test that gets no container fails, and with LUATOMIC_REQUIRE=local no container is started.
+// A module that does not import package container does not depend on testcontainers. With LUATOMIC_PROTOCOL=2 the
+// clients speak RESP2.
 //
 // Tests share the server, so each uses its own [Namespace] and never flushes:
 //
@@ -22,10 +22,10 @@
 //		...
 //	}
 //
-// For tests that cannot share, [StartServer] starts a process for memory limits, kills, restarts and pauses, and
-// [StartCluster] a cluster for slots and their migration. [NewLossyProxy] is a proxy before any of them that loses
-// chosen replies. [Embedded] is an in-process imitation for happy paths. It hides faults that real servers have, so
-// it cannot validate a script.
+// For tests that cannot share a server, [StartServer] starts a process for memory limits, kills, restarts and pauses,
+// and [StartCluster] a cluster for slots and their migration. [NewLossyProxy] puts a proxy before any of them that
+// loses chosen replies. [Embedded] is an in-process imitation for happy paths. It hides faults that real servers have,
+// so it cannot validate a script.
 package luatomictest
 
 import (
@@ -84,10 +84,10 @@ func Client(t testing.TB, opts ...func(*redis.Options)) *redis.Client {
 	return client
 }
 
-// Embedded returns a client of an in-process imitation of Redis (miniredis) of this test's own, in which keys expire by
-// real time. It needs nothing installed. Use it for happy paths only: it keeps digits that a real server loses, words
-// errors differently and has no cluster, no memory limit and no script kill. On a 32-bit system the test fails: the
-// imitation cuts numbers to 32 bits there, times too.
+// Embedded returns a client of an in-process imitation of Redis (miniredis), which this test alone uses. Keys expire
+// there by real time. It needs nothing installed. Use it for happy paths only: it keeps digits that a real server
+// loses, words errors differently, and has no cluster, no memory limit and no script kill. On a 32-bit system the test
+// fails, because the imitation cuts numbers, times included, to 32 bits there.
 func Embedded(t testing.TB) *redis.Client {
 	t.Helper()
 	server, err := embedded.Start()
@@ -98,7 +98,7 @@ func Embedded(t testing.TB) *redis.Client {
 	return newClient(t, server.URL(), nil)
 }
 
-// Eventually polls cond until it is true, and fails the test with what if it is not within the given time.
+// Eventually polls cond until it is true. If it is not true within the given time, the test fails with the text what.
 func Eventually(t testing.TB, within time.Duration, what string, cond func() bool) {
 	t.Helper()
 	if !ready.Within(within, cond) {
@@ -121,7 +121,7 @@ func newClient(t testing.TB, url string, opts []func(*redis.Options)) *redis.Cli
 	return client
 }
 
-// protocol is the version of RESP that clients speak; 0 is what go-redis takes.
+// protocol is the version of RESP that clients speak. 0 means go-redis' default.
 func protocol() int {
 	if os.Getenv("LUATOMIC_PROTOCOL") == "2" {
 		return 2
@@ -129,7 +129,7 @@ func protocol() int {
 	return 0
 }
 
-// leftOver reports goroutines that do not end. On a busy machine closed ones can take some seconds.
+// leftOver reports goroutines that do not end. On a busy machine a closed one can take some seconds to end.
 func leftOver() error {
 	var err error
 	for range 12 {

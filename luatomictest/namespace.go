@@ -17,8 +17,9 @@ const (
 	scanCount      = 1000
 )
 
-// Namespace returns a name that no other test, process or run uses: characters of [a-z0-9-], shorter than 60 bytes,
-// beginning with the test's name. Every key of the shared server that contains it is deleted when the test ends.
+// Namespace returns a name that no other test, process or run uses. It consists of [a-z0-9-], is shorter than 60 bytes
+// and begins with the test's name. When the test ends, every key of the shared server that contains the name is
+// deleted.
 func Namespace(t testing.TB) string {
 	t.Helper()
 	random := make([]byte, 6)
@@ -47,7 +48,7 @@ func readable(name string) string {
 	return "test"
 }
 
-// deleteNamespace only logs its errors: a server that a test has broken must not hide that test's own failure.
+// deleteNamespace only logs its errors: if a test breaks the server, this must not hide the test's own failure.
 func deleteNamespace(t testing.TB, name string) {
 	url := shared.opened()
 	if url == "" {

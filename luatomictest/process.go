@@ -37,7 +37,7 @@ type process struct {
 	reserved io.Closer // its port
 }
 
-// inMemory are the arguments of a server that keeps nothing on disk.
+// inMemory has the arguments of a server that keeps nothing on disk.
 var inMemory = []string{"--save", "", "--appendonly", "no"}
 
 // newProcess finds a binary and creates the directory. The extra arguments come last: of two equal options the server
@@ -131,7 +131,7 @@ func (p *process) remove() {
 	_ = os.RemoveAll(p.dir)
 }
 
-// beforeLog is the file of what a server says before it opens its log: which argument it does not take.
+// beforeLog is the file with a server's output before it opens its log, such as an argument that it refuses.
 const beforeLog = "server.out"
 
 func (p *process) lastLog() string {
@@ -165,9 +165,9 @@ func freePort(try int) (port int, reserved io.Closer, err error) {
 	return 0, nil, errors.New("no free loopback port found")
 }
 
-// reserve keeps the servers of all other tests, of other processes too, from the port until it is closed. A server that
-// was killed leaves its port: another one there would answer its clients, and not let it restart. The reservation is a
-// listener 5000 above, which ends with this process, however that ends.
+// reserve keeps the servers of all other tests, also in other processes, from the port until it is closed. A server
+// that was killed leaves its port. Another server there would answer its clients and keep it from restarting. The
+// reservation is a listener on port + 5000, which ends with this process, however the process ends.
 func reserve(port int) (io.Closer, error) {
 	return net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port+5000)))
 }

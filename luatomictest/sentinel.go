@@ -77,8 +77,8 @@ func (s *Sentinel) Master(ctx context.Context) *Server {
 	return nil
 }
 
-// FailOver makes the sentinel replace the master, and returns when the old one is a replica of the new. Until then,
-// for some seconds, the old one accepts writes that are lost.
+// FailOver makes the sentinel replace the master, and returns when the old master is a replica of the new one. Until
+// then, for some seconds, the old master accepts writes that are lost.
 func (s *Sentinel) FailOver(ctx context.Context) {
 	s.t.Helper()
 	before := s.Master(ctx)

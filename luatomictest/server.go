@@ -24,10 +24,10 @@ type Server struct {
 	process *process
 }
 
-// StartServer starts redis-server or valkey-server from PATH for this test alone; it ends with the test. The
-// arguments are the server's, a configuration file first if there is one, whose settings they override. It is found
-// from the folder of the test; files that arguments or it name are found from the server's own. Without a file the
-// defaults are no snapshots and no append-only file:
+// StartServer starts redis-server or valkey-server from PATH for this test alone. The server ends with the test. args
+// are its arguments. The first one may be a configuration file, whose settings the others override. The path of that
+// file is relative to the folder of the test. Files that the arguments or the configuration name are relative to the
+// server's own folder. Without a configuration file, the server makes no snapshots and no append-only file by default:
 //
 //	server := luatomictest.StartServer(t, "--maxmemory", "5mb", "--appendonly", "yes")
 //

@@ -21,12 +21,13 @@ var errNoSource = errors.New("the tests of this package start none: " +
 const installHint = "install a server (Debian, Ubuntu: apt-get install redis-server; Fedora: dnf install valkey; " +
 	"macOS: brew install redis), set LUATOMIC_REDIS_URL, or start a Docker engine for tests that take containers"
 
-// shared is the one server of this test process. It is package state by nature: Go runs all tests of a package in one
-// process, and nothing but the process outlives them.
+// shared is the one server of this test process. It has to be a package variable: Go runs all tests of a package in one
+// process, and only the process outlives them.
 var shared = new(sharedServer)
 
 // Source starts a shared server, once for a test process, when the first test asks for one. It logs what takes long,
-// such as a download. An error says why it has none; the next source is asked then. Package container has a Source.
+// such as a download. An error says why the source has no server, and the next source is asked. Package container has a
+// Source.
 type Source func(log func(format string, args ...any)) (Shared, error)
 
 // Shared is a server that a [Source] has started.
@@ -68,7 +69,7 @@ func (s *sharedServer) open(log func(format string, args ...any)) (string, error
 }
 
 // Open starts or finds a server in the order of the package comment, for a program that is no test, such as a
-// benchmark. The caller stops it, where Stop is set.
+// benchmark. If Stop is set, the caller must call it.
 func Open(log func(format string, args ...any), sources ...Source) (Shared, error) {
 	return chooseServer(sources, log)
 }
@@ -117,7 +118,7 @@ func chooseServer(sources []Source, log func(format string, args ...any)) (Share
 	return startShared()
 }
 
-// startShared starts a local server on a unix socket: no port to collide with, and no other program connects to it.
+// startShared starts a local server on a unix socket: there is no port to collide, and no other program connects to it.
 func startShared() (Shared, error) {
 	p, err := newProcess(inMemory)
 	if err != nil {

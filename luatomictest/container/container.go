@@ -1,5 +1,5 @@
-// Package container starts the shared server of luatomictest in a container. It is a package of its own so that only
-// the modules that import it require testcontainers and what that brings.
+// Package container starts the shared server of luatomictest in a container. It is a package of its own, so that only
+// modules that import it depend on testcontainers and what that requires.
 //
 //	func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
 package container
@@ -35,7 +35,7 @@ const (
 var errNoEngine = errors.New("no Docker engine answers")
 
 // Start runs the image LUATOMIC_REDIS_IMAGE, or redis:8 when that is not set, and returns when the server answers. An
-// image that is not on the engine is pulled, for at most 5 minutes. It is a [luatomictest.Source].
+// image that the engine does not have is pulled, for at most 5 minutes. It is a [luatomictest.Source].
 //
 // The probe for a Docker engine takes at most 1 second, and 30 seconds where LUATOMIC_REQUIRE is docker. The container
 // is removed by Stop, or by testcontainers' reaper when the process is killed. With TESTCONTAINERS_RYUK_DISABLED=true a
