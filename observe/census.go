@@ -13,18 +13,18 @@ import (
 )
 
 // Census reads the gauges: what is in all queues of a prefix, who consumes them, and the nodes of buses. It needs no
-// other part of this package: a process that does nothing else can report for all.
+// other part of this package, so a process that does nothing else can report for all processes.
 type Census struct {
 	Client lua.Client
-	// Prefix is that of the queues.
+	// Prefix is the queue.Options.Prefix of the queues.
 	Prefix string
-	// Buses are those whose nodes are counted, by their label. They need no Run.
+	// Buses are the buses whose nodes are counted, by their label. They need no Run.
 	Buses map[string]*rpc.Bus
 }
 
-// Read reads each gauge once and gives its values to to. What can be read is given also where the error is not nil.
-// It ends with ctx, on a server that hangs too. Cost: three reads, two for each queue and one for each bus; all only
-// read, and those of the queues and buses wait at the same time.
+// Read reads each gauge once and passes its values to to. With an error, it still passes on what could be read. It ends
+// with ctx, even if a server hangs. Cost: three reads, two more for each queue and one for each bus. It changes
+// nothing. The reads of queues and buses run at the same time.
 func (c *Census) Read(ctx context.Context, to Recorder) error {
 	to = readable{to}
 	values, ended := make(handed), make(chan error, 1)
@@ -41,11 +41,11 @@ func (c *Census) Read(ctx context.Context, to Recorder) error {
 	}
 }
 
-// handed is the Recorder of a read that its caller may leave: a read of go-redis can last longer than its context.
-// Nothing is recorded after that.
+// handed is the Recorder of a read for which the caller may stop waiting: a read of go-redis can last longer than its
+// context. Nothing is recorded after the caller has left.
 type handed chan func(Recorder)
 
-// Record is for read.
+// Record implements Recorder.
 func (h handed) Record(ctx context.Context, i *Instrument, value float64, labels ...string) {
 	select {
 	case h <- func(to Recorder) { to.Record(ctx, i, value, labels...) }:

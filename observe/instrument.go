@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Sort says how the values of an instrument are put together.
+// Sort says how the values of an instrument are combined.
 type Sort uint8
 
 // The sorts of instruments.
@@ -18,12 +18,12 @@ const (
 	Gauge
 )
 
-// Instrument is one thing that is measured. Those of messages and calls have the names and the attributes of the
-// OpenTelemetry conventions; the others begin with luatomic.
+// Instrument is one thing that is measured. The instruments of messages and calls have the names and attributes of the
+// OpenTelemetry conventions. The names of the others begin with luatomic.
 type Instrument struct {
 	Name, Unit, About string
 	Sort              Sort
-	// Labels are the names of its attributes, in the order in which Record gets their values.
+	// Labels are the names of its attributes, in the order of the values that Record gets.
 	Labels []string
 }
 
@@ -32,7 +32,7 @@ var Bounds = []float64{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 60, 300}
 
 const system = "luatomic"
 
-// message are the attributes of a queue: two queues of one name differ by their tag.
+// message returns the attributes of a queue. Two queues with one name differ by their tag.
 func message(more ...string) []string {
 	return append([]string{"messaging.system", "messaging.destination.name", "luatomic.tag"}, more...)
 }
@@ -71,7 +71,7 @@ var (
 		[]string{"luatomic.bus"}}
 )
 
-// Instruments returns all of them, by name.
+// Instruments returns all instruments, sorted by name.
 func Instruments() []*Instrument {
 	all := []*Instrument{
 		jobRun, jobConsumed, jobOutcome, jobWait, lockWait, lockHold, lockQueued, callServed, callMade,
@@ -81,8 +81,8 @@ func Instruments() []*Instrument {
 	return all
 }
 
-// PrometheusName is the name by the rules that OpenTelemetry gives for Prometheus, so that both modules feed one
-// dashboard: messaging.process.duration is messaging_process_duration_seconds.
+// PrometheusName is the name by OpenTelemetry's rules for Prometheus, so that both modules feed one dashboard:
+// messaging.process.duration is messaging_process_duration_seconds.
 func (i *Instrument) PrometheusName() string {
 	name := PrometheusLabel(i.Name)
 	switch i.Unit {
@@ -97,5 +97,5 @@ func (i *Instrument) PrometheusName() string {
 	return name
 }
 
-// PrometheusLabel is the name of an attribute as a label: dots become underscores.
+// PrometheusLabel returns the name of an attribute as a label: dots become underscores.
 func PrometheusLabel(name string) string { return strings.ReplaceAll(name, ".", "_") }

@@ -12,8 +12,8 @@ import (
 	"github.com/luatomic/luatomic/rpc"
 )
 
-// Log writes events to a logger. What went well is on level Debug, what is tried again on Info, a lost lease and a
-// failed call on Warn, a dead job on Error. Its methods are safe for concurrent use.
+// Log writes events to a logger. A success has the level Debug, what is tried again Info, a lost lease and a failed
+// call Warn, a dead job Error. Its methods are safe for concurrent use.
 type Log struct{ to *slog.Logger }
 
 // NewLog returns a Log; a nil logger means that nothing is written.
@@ -24,7 +24,7 @@ func NewLog(to *slog.Logger) *Log {
 	return &Log{to}
 }
 
-// Job is for [queue.Options.Observe]: one line for the end of each delivery.
+// Job is for [queue.Options.Observe]. It writes one line at the end of each delivery.
 func (l *Log) Job(e queue.Event) {
 	level, text := jobLine(e.Outcome)
 	ctx := context.Background()
@@ -65,7 +65,7 @@ func jobLine(o queue.Outcome) (slog.Level, string) {
 	return slog.LevelWarn, "job ended"
 }
 
-// Lock is for [lock.Options.Observe]: one line for each event of a lock.
+// Lock is for [lock.Options.Observe]. It writes one line for each event of a lock.
 func (l *Log) Lock(e lock.Event) {
 	level, attrs := slog.LevelDebug, []slog.Attr{slog.String("lock", e.Name)}
 	switch e.Kind {
@@ -81,14 +81,15 @@ func (l *Log) Lock(e lock.Event) {
 	l.to.LogAttrs(context.Background(), level, "lock "+e.Kind.String(), withError(attrs, e.Err)...)
 }
 
-// Served is for [rpc.Options].Wrap: one line for each call that this node has run, also where the handler panicked.
+// Served is for [rpc.Options].Wrap. It writes one line for each call that this node has run, also if the handler
+// panicked.
 func (l *Log) Served(ctx context.Context, call rpc.CallInfo, next func(context.Context) error) error {
 	return served(ctx, next, func(took time.Duration, err error) {
 		l.call(ctx, "call served", call.Method, took, err, slog.Int("attempt", call.Attempt))
 	})
 }
 
-// Called is for [rpc.Options].WrapCall: one line for each call that this process has made.
+// Called is for [rpc.Options].WrapCall. It writes one line for each call that this process has made.
 func (l *Log) Called(ctx context.Context, call *rpc.Outgoing, next func(context.Context) error) error {
 	began := time.Now()
 	err := next(ctx)
@@ -96,7 +97,7 @@ func (l *Log) Called(ctx context.Context, call *rpc.Outgoing, next func(context.
 	return err
 }
 
-// call has no id: that of a call with an idempotency key contains the key.
+// call writes no id, because the id of a call with an idempotency key contains the key.
 func (l *Log) call(ctx context.Context, text, method string, took time.Duration, err error, more slog.Attr) {
 	level := slog.LevelDebug
 	if err != nil {
@@ -106,8 +107,8 @@ func (l *Log) call(ctx context.Context, text, method string, took time.Duration,
 	l.to.LogAttrs(ctx, level, text, withError(attrs, err)...)
 }
 
-// Error is for the OnError of a queue's consumer and of a bus: one line for each error of background work. A
-// [queue.JobError] is left out, since Job has it.
+// Error is for the OnError of a queue's consumer and of a bus. It writes one line for each error of background work. It
+// leaves out a [queue.JobError], because Job has it.
 func (l *Log) Error(err error) {
 	var job *queue.JobError
 	if err == nil || errors.As(err, &job) {
@@ -127,7 +128,7 @@ func withError(attrs []slog.Attr, err error) []slog.Attr {
 // maxErrorText bounds the text of an error in a line, in bytes.
 const maxErrorText = 1024
 
-// errorText leaves out the notes that are part of some errors, and bounds the length.
+// errorText returns the text of an error without the notes that some errors have, and bounds its length.
 func errorText(err error) string {
 	var held *lock.HeldError
 	if errors.As(err, &held) {

@@ -12,8 +12,8 @@ import (
 
 // Recorder takes measurements. It is called from many goroutines and must not block.
 type Recorder interface {
-	// Record takes one value. labels are the values of i.Labels, in that order; an empty one is no attribute. They are
-	// valid UTF-8, whatever the names are, and two names have two labels.
+	// Record takes one value. labels are the values of i.Labels, in that order. An empty label means no attribute.
+	// Labels are valid UTF-8, whatever the names are, and different names have different labels.
 	Record(ctx context.Context, i *Instrument, value float64, labels ...string)
 }
 
@@ -25,8 +25,8 @@ type Meter struct {
 
 // MeterOptions are the settings of a Meter. The zero value is ready to use.
 type MeterOptions struct {
-	// LockGroup gives the label of a lock, such as the part of its name before the first colon. It has to have few
-	// results: each is a series of its own. Default: no label.
+	// LockGroup returns the label of a lock, such as the part of its name before the first colon. It must have few
+	// different results, because each is a series of its own. Default: no label.
 	LockGroup func(name string) string
 }
 
@@ -39,8 +39,8 @@ func NewMeter(to Recorder, opts *MeterOptions) *Meter {
 	return m
 }
 
-// readable passes labels on as valid UTF-8, two of two names: a name may hold any bytes, and a Prometheus client panics
-// at those that are no text, and refuses all of a scrape for one series that comes twice.
+// readable passes on labels as valid UTF-8, different labels for different names. A name may have any bytes. A
+// Prometheus client panics at bytes that are no text, and refuses a whole scrape if one series comes twice.
 type readable struct{ to Recorder }
 
 func (r readable) Record(ctx context.Context, i *Instrument, value float64, labels ...string) {
@@ -63,7 +63,7 @@ func (m *Meter) Job(e queue.Event) {
 	}
 }
 
-// jobError is the error type of a delivery. A lost lease is one also where the handler reported no error.
+// jobError returns the error type of a delivery. A lost lease is an error even if the handler returned none.
 func jobError(e queue.Event) string {
 	failed := ErrorType(e.Err)
 	if failed == "" && e.Outcome == queue.OutcomeLost {
@@ -97,7 +97,7 @@ func (m *Meter) Served(ctx context.Context, call rpc.CallInfo, next func(context
 // errNotReturned is the error of a handler that panicked or ended its goroutine, with the code that its caller gets.
 var errNotReturned = &rpc.RemoteError{Code: rpc.CodeInternal, Message: "the handler did not return"}
 
-// served runs a handler and reports its end once, also where it does not return.
+// served runs a handler and reports its end once, also if it does not return.
 func served(ctx context.Context, next func(context.Context) error, report func(time.Duration, error)) (err error) {
 	began := time.Now()
 	err = errNotReturned

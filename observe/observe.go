@@ -7,12 +7,12 @@
 //	bus := &rpc.Options{OnError: log.Error}
 //	bus.Wrap, bus.WrapCall = append(bus.Wrap, log.Served), append(bus.WrapCall, log.Called)
 //
-// A [Recorder] is where measurements go. The modules github.com/luatomic/luatomic/otel and
-// github.com/luatomic/luatomic/prometheus have one each; [Instruments] are the names that they share.
+// Measurements go to a [Recorder]. The modules github.com/luatomic/luatomic/otel and
+// github.com/luatomic/luatomic/prometheus have one each. [Instruments] returns the names that they share.
 //
-// Names are shown: of queues, kinds, locks, methods and nodes, and the ids of jobs. Bodies, values of headers, tokens,
-// idempotency keys, unique names and notes of locks are never shown. The text of an error is the handler's own, also
-// that of another node: a log line has it, a measurement and a span do not.
+// Log lines and measurements show names: of queues, kinds, locks, methods and nodes, and the ids of jobs. They never
+// show bodies, values of headers, tokens, idempotency keys, unique names and notes of locks. The text of an error comes
+// from the handler, perhaps on another node. A log line has it; a measurement and a span do not.
 package observe
 
 import (
@@ -26,8 +26,8 @@ import (
 	"github.com/luatomic/luatomic/rpc"
 )
 
-// Each returns a function that passes an event to each of fs in order. Functions that are nil are left out; where all
-// are nil, so is the result.
+// Each returns a function that passes an event to each of fs, in order. It leaves out functions that are nil. If all
+// are nil, the result is nil.
 func Each[E any](fs ...func(E)) func(E) {
 	var all []func(E)
 	for _, f := range fs {
@@ -45,9 +45,10 @@ func Each[E any](fs ...func(E)) func(E) {
 	}
 }
 
-// ErrorType is a short name for an error, one of few: "" for nil and for a [queue.Snooze], "timeout", "cancelled",
-// "lease_lost", "held", "full", "no_responder", "overloaded", "node_lost", "not_executed", "outcome_unknown", the code
-// of an [rpc.RemoteError] that is a plain word, and "error". It never has text of the error.
+// ErrorType returns a short name for an error, one of a few: "" for nil and for a [queue.Snooze], "timeout",
+// "cancelled", "lease_lost", "held", "full", "no_responder", "overloaded", "node_lost", "not_executed",
+// "outcome_unknown", the code of an [rpc.RemoteError] that is a plain word, and "error". It never contains text of the
+// error.
 func ErrorType(err error) string {
 	var remote *rpc.RemoteError
 	switch {
@@ -75,7 +76,7 @@ var errorTypes = []struct {
 	{lua.ErrNotExecuted, "not_executed"}, {lua.ErrOutcomeUnknown, "outcome_unknown"},
 }
 
-// codeWord is the code of a handler if that is a short identifier, else "error".
+// codeWord returns the code of a handler if it is a short identifier, else "error".
 func codeWord(code string) string {
 	const letters = "abcdefghijklmnopqrstuvwxyz_"
 	if code == "" || len(code) > 32 || strings.Trim(code, letters) != "" {

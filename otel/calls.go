@@ -11,14 +11,14 @@ import (
 	"github.com/luatomic/luatomic/rpc"
 )
 
-// errPanicked is the error of a span whose function did not return, errHandler that of a handler of calls, with the
-// code that its caller gets.
+// errPanicked is the error of a span whose function did not return. errHandler is the same for a handler of calls, with
+// the code that its caller gets.
 var (
 	errPanicked = errors.New("luatomic: the function did not return")
 	errHandler  = &rpc.RemoteError{Code: rpc.CodeInternal, Message: "the handler did not return"}
 )
 
-// Bus adds the spans and measurements of calls to the options of a bus, outermost.
+// Bus returns the options of a bus with interceptors for the spans and measurements of calls, outermost.
 func (t *Telemetry) Bus(o rpc.Options) *rpc.Options {
 	o.Wrap = append([]func(context.Context, rpc.CallInfo, func(context.Context) error) error{
 		t.Served, t.serve,
@@ -29,7 +29,7 @@ func (t *Telemetry) Bus(o rpc.Options) *rpc.Options {
 	return &o
 }
 
-// call is the span of a caller; its context goes into the headers of the request.
+// call makes the span of a caller. The context of the span goes into the headers of the request.
 func (t *Telemetry) call(ctx context.Context, call *rpc.Outgoing, next func(context.Context) error) (err error) {
 	ctx, span := t.tracer.Start(ctx, readable(call.Method), trace.WithSpanKind(trace.SpanKindClient),
 		method(call.Method))
@@ -43,7 +43,7 @@ func (t *Telemetry) call(ctx context.Context, call *rpc.Outgoing, next func(cont
 	return err
 }
 
-// serve is the span of a handler, a child of that of its caller.
+// serve makes the span of a handler, a child of the caller's span.
 func (t *Telemetry) serve(ctx context.Context, call rpc.CallInfo, next func(context.Context) error) (err error) {
 	ctx = t.propagator.Extract(ctx, propagation.MapCarrier(call.Headers))
 	ctx, span := t.tracer.Start(ctx, readable(call.Method), trace.WithSpanKind(trace.SpanKindServer),

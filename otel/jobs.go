@@ -12,8 +12,8 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// Push is q.Push in a span, whose context goes into the headers of each job. The jobs of the caller are not changed.
-// A job with headers takes a longer way than a bare one: two keys more, and no shared round trip.
+// Push is q.Push in a span. The context of the span goes into the headers of each job. The jobs of the caller are not
+// changed. A job with headers costs more than a bare one: two more keys, and no shared round trip.
 func (t *Telemetry) Push(ctx context.Context, q *queue.Queue, jobs ...queue.Job) (queue.Pushed, error) {
 	ctx, span := t.tracer.Start(ctx, readable("send "+q.Name()), trace.WithSpanKind(trace.SpanKindProducer),
 		trace.WithAttributes(destination(q, "send", "send")...),
@@ -33,8 +33,8 @@ func (t *Telemetry) Push(ctx context.Context, q *queue.Queue, jobs ...queue.Job)
 	return pushed, err
 }
 
-// Inject returns the job with the context of the span of ctx in its headers, for pushes other than Push. The headers
-// of the caller are not changed.
+// Inject returns the job with the span context of ctx in its headers, for pushes other than Push. The headers of the
+// caller are not changed.
 func (t *Telemetry) Inject(ctx context.Context, j queue.Job) queue.Job {
 	headers := maps.Clone(j.Headers)
 	if headers == nil {
@@ -47,8 +47,8 @@ func (t *Telemetry) Inject(ctx context.Context, j queue.Job) queue.Job {
 	return j
 }
 
-// Handle runs h in a span for each delivery, as a child of the span that pushed the job, or as a root where the job has
-// no context. A retry is another span of the same trace.
+// Handle runs h in a span for each delivery. The span is a child of the span that pushed the job, or a root if the job
+// has no span context. A retry is another span of the same trace.
 func (t *Telemetry) Handle(q *queue.Queue, h queue.Handler) queue.Handler {
 	return func(ctx context.Context, d *queue.Delivery) (err error) {
 		ctx = t.propagator.Extract(ctx, propagation.MapCarrier(d.Headers))
@@ -81,8 +81,8 @@ func destination(q *queue.Queue, operation, kind string) []attribute.KeyValue {
 	return of
 }
 
-// Do is locks.Do with a span around all of it and two inside, one after the other: the wait and the hold. f runs in the
-// span of the hold, whose link leads to that of the wait.
+// Do is locks.Do with one span around all of it and two spans inside, one after the other: the wait and the hold. f
+// runs in the span of the hold, which has a link to the span of the wait.
 func (t *Telemetry) Do(ctx context.Context, locks *lock.Locker, name string,
 	f func(context.Context, *lock.Lease) error) (err error) {
 	named := trace.WithAttributes(text("luatomic.lock.name", name))

@@ -1,5 +1,6 @@
-// Package otel feeds queues, locks and calls of luatomic into OpenTelemetry. A job's handler runs in the trace of its
-// push, a call's handler in that of its caller: the W3C trace context travels in their headers.
+// Package otel makes OpenTelemetry spans and measurements of luatomic's queues, locks and calls. A job's handler runs
+// in the trace of its push, a call's handler in the trace of its caller: the W3C trace context travels in their
+// headers.
 //
 //	telemetry, err := otel.New(nil)
 //	mail, err := queue.New(client, "mail", &queue.Options{Observe: telemetry.Job})
@@ -8,9 +9,9 @@
 //	telemetry.Do(ctx, locks, "invoice:42", charge)
 //	rpc.NewBus(client, "stock", telemetry.Bus(rpc.Options{}))
 //
-// Names and attributes are those of the semantic conventions of messaging and of RPC; the messaging system is
-// luatomic. Spans have the names of queues, locks, methods and nodes and the ids of jobs. They have no body, header,
-// key, token or note, and no text of an error: error.type is one of few words, see [observe.ErrorType].
+// Names and attributes are those of the semantic conventions for messaging and RPC. The messaging system is luatomic.
+// Spans have the names of queues, locks, methods and nodes, and the ids of jobs. They have no body, header, key, token
+// or note, and no text of an error: error.type is one of a few words, see [observe.ErrorType].
 package otel
 
 import (
@@ -30,15 +31,14 @@ import (
 
 const scope = "github.com/luatomic/luatomic/otel"
 
-// Options are the settings of a Telemetry. The zero value uses the providers that package otel has been given, and
-// W3C trace context.
+// Options are the settings of a Telemetry. The zero value uses OpenTelemetry's global providers and W3C trace context.
 type Options struct {
 	TracerProvider trace.TracerProvider
 	MeterProvider  metric.MeterProvider
-	// Propagator writes the context into the headers of jobs and calls. Default: propagation.TraceContext. A baggage
-	// is text of the program's: it travels only where it is asked for here.
+	// Propagator writes the context into the headers of jobs and calls. Default: propagation.TraceContext. Baggage is
+	// the program's own text, so it travels only with a Propagator that includes it.
 	Propagator propagation.TextMapPropagator
-	// LockGroup is that of [observe.MeterOptions].
+	// LockGroup is the LockGroup of [observe.MeterOptions].
 	LockGroup func(name string) string
 }
 
@@ -51,7 +51,7 @@ type Telemetry struct {
 	propagator propagation.TextMapPropagator
 }
 
-// New returns a Telemetry; nil options mean the defaults. It fails where the MeterProvider refuses an instrument.
+// New returns a Telemetry; nil options mean the defaults. It fails if the MeterProvider refuses an instrument.
 func New(opts *Options) (*Telemetry, error) {
 	var o Options
 	if opts != nil {
@@ -77,11 +77,11 @@ func New(opts *Options) (*Telemetry, error) {
 	return t, nil
 }
 
-// readable is a name as valid UTF-8, as measurements have it. A name may hold any bytes, and OTLP refuses all spans of
-// a batch for one that is no text.
+// readable returns a name as valid UTF-8, as measurements have it. A name may have any bytes, and OTLP refuses a whole
+// batch of spans if one name is no text.
 func readable(name string) string { return show.Label(name) }
 
-// text is an attribute whose value is a name.
+// text returns an attribute whose value is a name.
 func text(key, name string) attribute.KeyValue { return attribute.String(key, readable(name)) }
 
 // end ends a span with its outcome.
@@ -93,7 +93,7 @@ func end(span trace.Span, err error) {
 	span.End()
 }
 
-// attributes pairs labels with their names; an empty one is left out.
+// attributes pairs labels with their names. It leaves out empty labels.
 func attributes(i *observe.Instrument, labels []string) []attribute.KeyValue {
 	out := make([]attribute.KeyValue, 0, len(labels))
 	for n, value := range labels {
@@ -131,7 +131,7 @@ func newRecorder(m metric.Meter) (*recorder, error) {
 	return r, nil
 }
 
-// Record is for [observe.Meter].
+// Record implements [observe.Recorder].
 func (r *recorder) Record(ctx context.Context, i *observe.Instrument, value float64, labels ...string) {
 	with := metric.WithAttributes(attributes(i, labels)...)
 	switch i.Sort {
@@ -142,7 +142,7 @@ func (r *recorder) Record(ctx context.Context, i *observe.Instrument, value floa
 	}
 }
 
-// Watch reads the census at each collection, into gauges. Unregister ends that. One process of a system is enough.
+// Watch reads the census at each collection, into gauges, until Unregister. One process of a system is enough.
 func (t *Telemetry) Watch(census *observe.Census) (metric.Registration, error) {
 	gauges := make(map[*observe.Instrument]metric.Float64ObservableGauge)
 	var all []metric.Observable
@@ -167,7 +167,7 @@ type observed struct {
 	to     metric.Observer
 }
 
-// Record is for [observe.Census].
+// Record implements [observe.Recorder].
 func (o observed) Record(_ context.Context, i *observe.Instrument, value float64, labels ...string) {
 	o.to.ObserveFloat64(o.gauges[i], value, metric.WithAttributes(attributes(i, labels)...))
 }

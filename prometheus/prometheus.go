@@ -1,5 +1,5 @@
-// Package prometheus feeds queues, locks and calls of luatomic into a Prometheus registry, under the names that the
-// OpenTelemetry conventions have there. docs/grafana.json is a dashboard of them.
+// Package prometheus measures luatomic's queues, locks and calls in a Prometheus registry, under the names of the
+// OpenTelemetry conventions. docs/grafana.json is a dashboard for them.
 //
 //	metrics, err := prometheus.New(nil)
 //	mail, err := queue.New(client, "mail", &queue.Options{Observe: metrics.Job})
@@ -7,7 +7,8 @@
 //	rpc.NewBus(client, "stock", metrics.Bus(rpc.Options{}))
 //	metrics.Watch(&observe.Census{Client: client}) // in one process of the system
 //
-// Labels are names of queues, buses and methods and words of few values; never a body, an id, a key, a token or a note.
+// Labels are names of queues, buses and methods, and words with few values. They are never a body, an id, a key, a
+// token or a note.
 package prometheus
 
 import (
@@ -24,9 +25,9 @@ import (
 // Options are the settings of Metrics. The zero value registers at api.DefaultRegisterer.
 type Options struct {
 	Registerer api.Registerer
-	// LockGroup is that of [observe.MeterOptions].
+	// LockGroup is the LockGroup of [observe.MeterOptions].
 	LockGroup func(name string) string
-	// Timeout bounds one reading of the census. Default 5 s.
+	// Timeout bounds one read of the census. Default 5 s.
 	Timeout time.Duration
 }
 
@@ -39,8 +40,8 @@ type Metrics struct {
 	histograms map[*observe.Instrument]*api.HistogramVec
 }
 
-// New makes and registers the metrics; nil options mean the defaults. It fails where the registry has one of their
-// names already: make one Metrics for a process.
+// New makes and registers the metrics; nil options mean the defaults. It fails if the registry already has one of their
+// names, so make one Metrics for a process.
 func New(opts *Options) (*Metrics, error) {
 	m := &Metrics{
 		counters:   make(map[*observe.Instrument]*api.CounterVec),
@@ -88,7 +89,7 @@ func labels(i *observe.Instrument) []string {
 // recorder is the Recorder of counters and histograms.
 type recorder struct{ *Metrics }
 
-// Record is for [observe.Meter].
+// Record implements [observe.Recorder].
 func (r recorder) Record(_ context.Context, i *observe.Instrument, value float64, labels ...string) {
 	switch i.Sort {
 	case observe.Counter:
@@ -98,7 +99,7 @@ func (r recorder) Record(_ context.Context, i *observe.Instrument, value float64
 	}
 }
 
-// Bus adds the measurements of calls to the options of a bus, outermost.
+// Bus returns the options of a bus with interceptors for the measurements of calls, outermost.
 func (m *Metrics) Bus(o rpc.Options) *rpc.Options {
 	o.Wrap = append([]func(context.Context, rpc.CallInfo, func(context.Context) error) error{m.Served}, o.Wrap...)
 	o.WrapCall = append([]func(context.Context, *rpc.Outgoing, func(context.Context) error) error{m.Called},
@@ -106,9 +107,9 @@ func (m *Metrics) Bus(o rpc.Options) *rpc.Options {
 	return &o
 }
 
-// Watch registers a collector that reads the census at each scrape. One process of a system is enough: the same gauges
-// from several are the same numbers. A scrape shows luatomic_up 0 where something could not be read, with what could,
-// and where a series came twice, with the first.
+// Watch registers a collector that reads the census at each scrape. One process of a system is enough: gauges from
+// several processes are the same numbers. If something could not be read, the scrape shows luatomic_up 0 and what could
+// be read. If a series came twice, it shows luatomic_up 0 and the first value.
 func (m *Metrics) Watch(census *observe.Census) error { return m.watch(census.Read) }
 
 func (m *Metrics) watch(read func(context.Context, observe.Recorder) error) error {
@@ -132,7 +133,7 @@ type collector struct {
 	up      *api.Desc
 }
 
-// Describe is for the registry.
+// Describe implements Collector, for the registry.
 func (c *collector) Describe(to chan<- *api.Desc) {
 	to <- c.up
 	for _, d := range c.descs {
@@ -140,7 +141,7 @@ func (c *collector) Describe(to chan<- *api.Desc) {
 	}
 }
 
-// Collect is for the registry.
+// Collect implements Collector, for the registry.
 func (c *collector) Collect(to chan<- api.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 	defer cancel()
@@ -151,8 +152,8 @@ func (c *collector) Collect(to chan<- api.Metric) {
 	to <- api.MustNewConstMetric(c.up, api.GaugeValue, up)
 }
 
-// scrape is the Recorder of one scrape. A series that comes twice is given once, and makes luatomic_up 0: the registry
-// would refuse the whole scrape for it.
+// scrape is the Recorder of one scrape. It passes on a series that comes twice only once, and sets luatomic_up to 0:
+// the registry would refuse the whole scrape.
 type scrape struct {
 	*collector
 	to       chan<- api.Metric
@@ -160,7 +161,7 @@ type scrape struct {
 	repeated bool
 }
 
-// Record is for [observe.Census].
+// Record implements [observe.Recorder].
 func (s *scrape) Record(_ context.Context, i *observe.Instrument, value float64, labels ...string) {
 	series := fmt.Sprintf("%s %q", i.Name, labels)
 	if s.seen[series] {
