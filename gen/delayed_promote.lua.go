@@ -12,10 +12,10 @@ import (
 )
 
 // DelayedPromoteSHA is the SHA-1 of delayed_promote.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DelayedPromoteSHA = "542750973d012bee37753887071df1657ee74a21"
+const DelayedPromoteSHA = "7914e086fef244d7f12517e05f13f32879b902d3"
 
 // DelayedPromoteGuardedSHA is the SHA-1 of guard.lua and delayed_promote.lua joined, which runs under lua.Guard.
-const DelayedPromoteGuardedSHA = "307eabbfe7e0b2d09c67b8f9aa50baef2e9a1195"
+const DelayedPromoteGuardedSHA = "4c13d756a95328ff33d7a8582304fa420be0a785"
 
 // DelayedPromoteScript is scripts/delayed_promote.lua.
 var DelayedPromoteScript = lua.Script{
@@ -53,8 +53,9 @@ type DelayedPromoteResult struct {
 // DelayedPromote moves the jobs that are due from scheduled to ready, earliest first.
 //
 // A job is due when the server's clock has reached its time, never before. Several pollers may run:
-// each move happens once. A waiter that leaves moves none: another one looks for work in its place.
-// It may have been notified, or be the only one that knows of the next job.
+// each job moves once. For a waiter that leaves, the script moves none, and another waiter looks
+// for work in its place: the one that leaves may have been notified, or may be the only one that
+// knows of the next job.
 //
 //   - Contract, dup-only: an error half-way can deliver a job twice, never lose one.
 //   - Retry: safe; sent again after a lost reply; what has moved is not scheduled any more; a

@@ -13,7 +13,7 @@ import (
 )
 
 // LockExtendSHA is the SHA-1 of lock_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockExtendSHA = "3cec3bfc0f8c12eb32d2f9ac84e302dbbf557e50"
+const LockExtendSHA = "e94f5e95ed9fb42273a2758f519154bf080b22fb"
 
 // LockExtendScript is scripts/lock_extend.lua.
 var LockExtendScript = lua.Script{
@@ -64,7 +64,7 @@ func (v LockExtendResult) String() string {
 	return strconv.FormatInt(int64(v), 10)
 }
 
-// LockExtend starts the lease of a held lock anew.
+// LockExtend restarts the lease of a held lock.
 //
 // It never creates a lock: an expired lease stays expired, even if no other owner has acquired the
 // lock since. It works on a server that is over its memory limit. The first extension of a lease

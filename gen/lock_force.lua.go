@@ -12,7 +12,7 @@ import (
 )
 
 // LockForceSHA is the SHA-1 of lock_force.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockForceSHA = "d93a7681c024e82355b0fe475189fd3ce5417098"
+const LockForceSHA = "9b6e452baaa5687d2a7ff632c44849ca46dd378f"
 
 // LockForceScript is scripts/lock_force.lua.
 var LockForceScript = lua.Script{
@@ -59,9 +59,9 @@ type LockForceResult struct {
 // LockForce takes a lock away from its holder, for another owner or for the next waiter in the
 // queue.
 //
-// The script notifies the old holder, if it is subscribed, and its token is void from now on: the
-// next extend and the release of the old holder report that. The fence grows, so late writes of the
-// old holder can be refused. A new owner also gets a lock that is free or in its lock delay.
+// The script notifies the old holder, if it is subscribed. The token of the old holder is void from
+// now on: its next extend and its release report that. The fence grows, so late writes of the old
+// holder can be refused. A new owner also gets a lock that is free or in its lock delay.
 //
 //   - Contract, dup-only: an error half-way leaves the lock with its old holder or with the new
 //     one.

@@ -13,7 +13,7 @@ import (
 )
 
 // LockLeaveSHA is the SHA-1 of lock_leave.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockLeaveSHA = "33f8a98fb570eb5265298c823ebc5413e136fbcd"
+const LockLeaveSHA = "3f539e8db5846309e422fc7a25ba55979159db9f"
 
 // LockLeaveScript is scripts/lock_leave.lua.
 var LockLeaveScript = lua.Script{
@@ -69,7 +69,7 @@ func (v LockLeaveHow) String() string {
 
 // LockLeave undoes an acquire: it leaves the queue and gives back what the owner was granted.
 //
-// A void owner gets nothing for 10 s: a request of it that arrives late does nothing.
+// A void owner gets nothing for 10 s: a late request of that owner does nothing.
 //
 //   - Contract, dup-only: an error half-way leaves the lock with its owner or with the next holder,
 //     which learns of it after that lease.

@@ -13,7 +13,7 @@ import (
 )
 
 // LockReleaseSHA is the SHA-1 of lock_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockReleaseSHA = "91dd003175091cbbbdc77b1c6c6fbf0b28fd8de3"
+const LockReleaseSHA = "fcbbe9c92e0aabe0a538635778b6534bf1546e20"
 
 // LockReleaseScript is scripts/lock_release.lua.
 var LockReleaseScript = lua.Script{
@@ -72,8 +72,8 @@ func (v LockReleaseResult) String() string {
 
 // LockRelease ends a lease and hands the lock to the first waiter that is alive.
 //
-// It is written for many locks. A lock without waiters is deleted; else the script notifies the
-// next holder in the same step. See lock_acquire.lua for the record. An owner can release an
+// The script is written for many locks. It deletes a lock without waiters. Otherwise it notifies
+// the next holder in the same step. See lock_acquire.lua for the record. An owner can release an
 // expired lease while its record is stored: then no other holder came between.
 //
 // Long because it is written for many locks, and begins with a short way for one.

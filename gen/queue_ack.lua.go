@@ -10,10 +10,10 @@ import (
 )
 
 // QueueAckSHA is the SHA-1 of queue_ack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueAckSHA = "e10b0febc74c30ed08194023e8b56819fffc8b21"
+const QueueAckSHA = "7a1b966dc5f3b46cdb1bdea177e6798da14b0f1c"
 
 // QueueAckGuardedSHA is the SHA-1 of guard.lua and queue_ack.lua joined, which runs under lua.Guard.
-const QueueAckGuardedSHA = "d46c08bd1ac8252a77a414c1b5762198d27157af"
+const QueueAckGuardedSHA = "93003c017972915230e2652b4d89c0b38498b9df"
 
 // QueueAckScript is scripts/queue_ack.lua.
 var QueueAckScript = lua.Script{
@@ -55,9 +55,9 @@ type QueueAckJob struct {
 
 // QueueAck finishes leased jobs and removes them.
 //
-// For each job one verdict, in order: acked; lost, when the lease has ended and the job went to
-// another worker or back to the queue; gone, when the queue does not know the job any more, because
-// it was finished before.
+// For each job it returns one verdict, in order. Acked: the job is removed. Lost: the lease has
+// ended, and the job went to another worker or back to the queue. Gone: the queue does not know the
+// job any more, because it was finished before.
 //
 // Long because a finished job leaves a mark, a unique name and options behind it.
 //

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueBurySHA is the SHA-1 of queue_bury.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueBurySHA = "e1063d7597d12816fd8c2d478dcbc67b9aac45a5"
+const QueueBurySHA = "c7b774f834830a5995683f7248f1de6887e21121"
 
 // QueueBuryGuardedSHA is the SHA-1 of guard.lua and queue_bury.lua joined, which runs under lua.Guard.
-const QueueBuryGuardedSHA = "b5c73207c718597abea16cce43e85077d6d036cd"
+const QueueBuryGuardedSHA = "6fdbb8b3192399264972fc5421b5960ea623477c"
 
 // QueueBuryScript is scripts/queue_bury.lua.
 var QueueBuryScript = lua.Script{
@@ -61,10 +61,10 @@ type QueueBuryParams struct {
 
 // QueueBury moves jobs that no worker has to the dead set, with a reason.
 //
-// A scheduled job leaves its set. A ready job gets a mark before its count, and loses its entry
-// when a worker comes to it: no list is searched. A leased job is its worker's. A job whose state
-// is not asked for stays as it is. No failure is counted. Death releases the unique key. For each
-// id one verdict, in order.
+// A scheduled job leaves its set. A ready job gets a mark before its count, and a take drops its
+// entry when it reaches it, so the script searches no list. A leased job stays with its worker. A
+// job whose state is not asked for stays as it is. No failure is counted. Death releases the unique
+// key. For each id the script returns one verdict, in order.
 //
 //   - Contract, dup-only: an error half-way can deliver a job that is dead, never lose one.
 //   - Retry: safe; sent again after a lost reply; the same receipt gives the same verdicts again,

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueCancelSHA is the SHA-1 of queue_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueCancelSHA = "b8cc714f74c50f1919aeeeb9b1a1949887f5790e"
+const QueueCancelSHA = "0e0ee7d40ef1efb14ea77ea5bf8b1f16fab21fb3"
 
 // QueueCancelGuardedSHA is the SHA-1 of guard.lua and queue_cancel.lua joined, which runs under lua.Guard.
-const QueueCancelGuardedSHA = "7d399dec206035a3411bea195e3bdbaea532a4e1"
+const QueueCancelGuardedSHA = "8256d054845f38a3cdf5a0ae4e7eb48a171a4e85"
 
 // QueueCancelScript is scripts/queue_cancel.lua.
 var QueueCancelScript = lua.Script{
@@ -62,13 +62,14 @@ type QueueCancelParams struct {
 	IDs  []string // ARGV[2] and on, at most 200
 }
 
-// QueueCancel takes jobs out of a queue, and marks those that a worker has.
+// QueueCancel removes jobs from a queue, and marks those that a worker has.
 //
-// A scheduled or dead job is removed. A ready job loses its body now and its entry when a worker
-// comes to it: no list is searched. A leased job gets a mark: the next extend reports it, and the
-// job is deleted when its lease ends in any way. Its id is published to the channel that is named
-// as leases, for its worker to extend now. A job whose state is not asked for stays as it is. For
-// each id one verdict, in order.
+// A scheduled or dead job is removed. A ready job loses its body now, and a take drops its entry
+// when it reaches it, so the script searches no list. A leased job gets a mark: the next extend
+// reports it, and the job is deleted when its lease ends in any way. The script publishes the id of
+// a leased job to the channel with the name of the key leases, so that its worker extends now. A
+// job whose state is not asked for stays as it is. For each id the script returns one verdict, in
+// order.
 //
 // Long because a job is in one of four states, each with its own end.
 //

@@ -12,10 +12,10 @@ import (
 )
 
 // QueueControlSHA is the SHA-1 of queue_control.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueControlSHA = "b9817a1e9504d7606692d708d3abc9e9d422ce8b"
+const QueueControlSHA = "409419684503548e88de388f7ea8de8ab59e61e1"
 
 // QueueControlGuardedSHA is the SHA-1 of guard.lua and queue_control.lua joined, which runs under lua.Guard.
-const QueueControlGuardedSHA = "b42c7fd72834d09a6b57f6b0fad5dfdda5716f8b"
+const QueueControlGuardedSHA = "8713dacfb5a03a2c54011a209b3bc9b27d15cdd6"
 
 // QueueControlScript is scripts/queue_control.lua.
 var QueueControlScript = lua.Script{
@@ -76,7 +76,7 @@ type QueueControlResult struct {
 	Limit  int64
 }
 
-// QueueControl pauses or resumes a queue and sets its limit, and says how both are.
+// QueueControl pauses or resumes a queue and sets its limit, and returns both settings.
 //
 //   - Contract, dup-only: an error half-way leaves one of the two settings changed.
 //   - Retry: safe; sent again after a lost reply; the same receipt gives the same answer again, for

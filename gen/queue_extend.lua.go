@@ -12,7 +12,7 @@ import (
 )
 
 // QueueExtendSHA is the SHA-1 of queue_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueExtendSHA = "d8a9819a77e091263c200e5cf4028342df3b4955"
+const QueueExtendSHA = "65ac48161e18b53f4ec07d3e545300b9e54cfb22"
 
 // QueueExtendScript is scripts/queue_extend.lua.
 var QueueExtendScript = lua.Script{
@@ -52,9 +52,9 @@ type QueueExtendResult struct {
 
 // QueueExtend gives leased jobs more time: their leases end that long from now.
 //
-// The new end is their new fence. The receipt keeps it for as long as the lease, so that a repeat
-// after a lost reply sets the same fence, and knows a job that already has it for its own. A job
-// that was cancelled meanwhile gets the time too, in which its worker stops.
+// The new end is the new fence of the jobs. The receipt keeps it for as long as the lease. So a
+// repeat after a lost reply sets the same fence, and recognizes a job that already has it. A job
+// that was cancelled meanwhile gets the time too, so that its worker can stop.
 //
 //   - Contract, all-or-nothing: a refused extension is followed by the undoing of its receipt.
 //   - Retry: safe; sent again after a lost reply; the same receipt gives the same fence again, for

@@ -11,7 +11,7 @@ import (
 )
 
 // QueueFindSHA is the SHA-1 of queue_find.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueFindSHA = "d2267629f11a087cd574c84ba86c6bd7e20b750a"
+const QueueFindSHA = "43a1c7061268a4d14011ea887a6a155ec8474c53"
 
 // QueueFindScript is scripts/queue_find.lua.
 var QueueFindScript = lua.Script{
@@ -54,11 +54,11 @@ type QueueFindRow struct {
 	Options  string
 }
 
-// QueueFind reads jobs by their ids, whatever state they are in.
+// QueueFind reads jobs by their ids, in any state.
 //
-// For each id one row, in order, up to the first whose body would be too much: the caller asks for
-// that and those behind it again. A ready job has no time here: its entry is somewhere in the list,
-// which is not searched.
+// It returns one row for each id, in order, up to the first job whose body would be too much. The
+// caller asks again for that job and those after it. A ready job has no time here, because its
+// entry is somewhere in the list, which the script does not search.
 //
 //   - Contract: reads only; may run on a replica.
 //   - Retry: safe; sent again after a lost reply; it only reads.

@@ -12,7 +12,7 @@ import (
 )
 
 // QueueMendSHA is the SHA-1 of queue_mend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueMendSHA = "cf16448fa45f8b85661b9d46df94893c2b8fccd9"
+const QueueMendSHA = "7770beae4c1442aa2a6f255d88cac42343122c24"
 
 // QueueMendScript is scripts/queue_mend.lua.
 var QueueMendScript = lua.Script{
@@ -117,17 +117,18 @@ type QueueMendResult struct {
 	Verdicts  []int64
 }
 
-// QueueMend looks again at what an audit suspects, and mends what is out of step.
+// QueueMend checks again what an audit suspects, and repairs what is inconsistent.
 //
-// All that a suspect is judged by is read in this step, so that a job on its way from one state to
-// another is in order. But for one thing: of ready only the 500 entries at each end are read. A
-// lost job, one with a body that is neither there nor scheduled, leased or dead, becomes ready now;
-// if it stood in the middle of a long list after all, it is delivered twice. A ghost, scheduled,
-// leased or dead without a body, is removed. So are counts and unique names of ids without a body.
-// A hold without an end has none from now on, an end without a hold is removed. A dead job loses
-// the mark of an entry that it has not, and gets that of one that it has. A cancelled job that lost
-// its mark gets it again: it was finished after its entry was made. dead_bytes becomes to, if it is
-// from. For each suspect one verdict, in order.
+// The script reads all that decides about a suspect in this one step, so a job on its way from one
+// state to another is in order. There is one exception: of ready it reads only the 500 entries at
+// each end. A lost job has a body and is neither among these entries nor scheduled, leased or dead.
+// It becomes ready now. If it was in the middle of a long list, it is delivered twice.
+//
+// A ghost is scheduled, leased or dead without a body, and is removed. Counts and unique names of
+// ids without a body are removed too. A hold without an end has none from now on. An end without a
+// hold is removed. A dead job loses a mark without an entry, and gets the mark of an entry that it
+// has. A cancelled job that lost its mark gets it again: it was finished after its entry was made.
+// dead_bytes becomes to, if it is from. For each suspect the script returns one verdict, in order.
 //
 // Long because eight kinds of suspects are judged, and all of them before the first write.
 //

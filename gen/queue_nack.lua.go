@@ -10,10 +10,10 @@ import (
 )
 
 // QueueNackSHA is the SHA-1 of queue_nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueNackSHA = "ffb3207d383b6df519b763699bfd30f43e1ac22d"
+const QueueNackSHA = "481939c85b560f1136a6dbd1ccba6f0b7138ec5b"
 
 // QueueNackGuardedSHA is the SHA-1 of guard.lua and queue_nack.lua joined, which runs under lua.Guard.
-const QueueNackGuardedSHA = "aeb1a63f7fca32382adc298b6d62d778d3104c83"
+const QueueNackGuardedSHA = "8522b38cbf7a0a06e52c97fbea1e12aabd5f4b9a"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{
@@ -78,11 +78,11 @@ type QueueNackJob struct {
 
 // QueueNack gives leased jobs back: to be delivered again, at once or later, or to the dead set.
 //
-// A job that is counted has failed once more; its reason is kept with it. One that is not counted
-// was only interrupted or put off: without a delay it is at the head of ready again, with its time.
-// Death releases the unique key. A job that was cancelled under its lease is over, whatever is
-// asked, and so is one without a body. For each job one verdict, in order: whether it was still
-// leased under this fence.
+// A job that is counted has failed once more, and its reason is stored. A job that is not counted
+// was only interrupted or postponed: without a delay it is at the head of ready again, with its
+// time. Death releases the unique key. A job that was cancelled under its lease is deleted,
+// whatever is asked, and so is a job without a body. For each job the script returns one verdict,
+// in order: whether it was still leased under this fence.
 //
 // Long because a job has three ends: ready, scheduled, dead.
 //

@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushSHA is the SHA-1 of queue_push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushSHA = "16679cde5f70990beafaa3fa3095b993b4d205fa"
+const QueuePushSHA = "364b8376deb569561515f5f5d492c4cae039e3ea"
 
 // QueuePushGuardedSHA is the SHA-1 of guard.lua and queue_push.lua joined, which runs under lua.Guard.
-const QueuePushGuardedSHA = "415cd6c227be6ad8032c0b13f7ef7c69526cc73c"
+const QueuePushGuardedSHA = "50e21ef8387bd9ff0b8eea21fbb903b5b9149291"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{
@@ -94,9 +94,10 @@ type QueuePushResult struct {
 // QueuePush adds jobs to a queue, each ready at once or scheduled, all of them or none.
 //
 // A job is a duplicate when the queue knows its id (ready, scheduled, leased or dead, or cancelled
-// and not yet passed over), or another job holds its unique key. It is left out and reported with
-// the id of the job that is there. Every ready job carries one stamp from the server's clock, its
-// enqueued_at. When the new jobs would pass the limit in control, none goes in.
+// with an entry that is not dropped yet), or when another job holds its unique key. A duplicate is
+// left out and reported with the id of the existing job. Every ready job has the same stamp from
+// the server's clock, its enqueued_at. When the new jobs would exceed the limit in control, none is
+// added.
 //
 // Long because the receipt, what is known and the undoing of a refused write stand together. The
 // usual push, of jobs without ids and options of their own, is queue_push_one.lua or

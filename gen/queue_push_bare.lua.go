@@ -11,10 +11,10 @@ import (
 )
 
 // QueuePushBareSHA is the SHA-1 of queue_push_bare.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushBareSHA = "7ad87f17c7bf793856c815076b913e087173e6a6"
+const QueuePushBareSHA = "e5ffc4affd467f3416535c7aa42153e2f62be058"
 
 // QueuePushBareGuardedSHA is the SHA-1 of guard.lua and queue_push_bare.lua joined, which runs under lua.Guard.
-const QueuePushBareGuardedSHA = "5b8bd9c8d4886447c9469deaaf0fc514e0bdc07d"
+const QueuePushBareGuardedSHA = "ea617ad248b9e04664c7c8cf59b0ac55a201b38a"
 
 // QueuePushBareScript is scripts/queue_push_bare.lua.
 var QueuePushBareScript = lua.Script{
@@ -57,9 +57,10 @@ type QueuePushBareResult struct {
 
 // QueuePushBare adds ready jobs whose ids were made for this call, all of them or none.
 //
-// This is the short script for the usual batch. The bodies are the receipt: a repeat finds that of
-// the first job, or the mark that the job left when it was finished, and adds nothing. Nothing else
-// of the call is stored. A queue with a limit is left to queue_push.lua.
+// This is the short script for the usual batch. The bodies are the receipt: a repeat finds the body
+// of the first job, or the mark that the job left when it was finished, and adds nothing. Nothing
+// else of the call is stored. If the queue has a limit, the script adds nothing: use
+// queue_push.lua.
 //
 //   - Contract, all-or-nothing: jobs that cannot be queued lose their bodies again.
 //   - Retry: safe; sent again after a lost reply; for a minute: a repeat finds the body of the

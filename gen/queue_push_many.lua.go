@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushManySHA is the SHA-1 of queue_push_many.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushManySHA = "f06a3fb5d22952d6773433d7a1b059369331046f"
+const QueuePushManySHA = "704822416a1cb946a9185f8e386caa7367e808bc"
 
 // QueuePushManyGuardedSHA is the SHA-1 of guard.lua and queue_push_many.lua joined, which runs under lua.Guard.
-const QueuePushManyGuardedSHA = "41b358d825baf159fcd15ffd9a7a56255663ee55"
+const QueuePushManyGuardedSHA = "ba325c45a045b45839d0faa1e59116a1e7ad7304"
 
 // QueuePushManyScript is scripts/queue_push_many.lua.
 var QueuePushManyScript = lua.Script{
@@ -100,9 +100,9 @@ type QueuePushManyResult struct {
 
 // QueuePushMany adds jobs to several queues of one slot, all of them or none.
 //
-// For each queue it does what queue_push.lua does: ids and unique names are known to their own
-// queue, and each queue keeps its own limit. When the new jobs of one queue would pass its limit,
-// no queue gets any. There is one receipt for the whole batch.
+// For each queue it does what queue_push.lua does: each queue has its own ids, unique names and
+// limit. When the new jobs of one queue would exceed its limit, no queue gets any. There is one
+// receipt for the whole batch.
 //
 // Long because all queues are checked before the first write, and undone after a failed one.
 //

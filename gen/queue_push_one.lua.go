@@ -11,10 +11,10 @@ import (
 )
 
 // QueuePushOneSHA is the SHA-1 of queue_push_one.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushOneSHA = "40c226287b0e58fc90c882230668aa13e0908076"
+const QueuePushOneSHA = "4aa734f912a3cb278df7612e9ad85c6f676f7e34"
 
 // QueuePushOneGuardedSHA is the SHA-1 of guard.lua and queue_push_one.lua joined, which runs under lua.Guard.
-const QueuePushOneGuardedSHA = "bcf2ab4826542749f522741c429a6b692214956e"
+const QueuePushOneGuardedSHA = "47e1fe3e1fa6a87ac88f235bfb40d4465b272fc1"
 
 // QueuePushOneScript is scripts/queue_push_one.lua.
 var QueuePushOneScript = lua.Script{
@@ -55,8 +55,8 @@ type QueuePushOneResult struct {
 //
 // This is the short script for the usual push. The body is the receipt: a repeat finds it, or the
 // mark that the job left when it was finished, and adds nothing. Nothing else of the call is
-// stored. A queue with a limit is left to queue_push.lua. The jobs of several callers for one queue
-// are looked up and added together.
+// stored. If the queue has a limit, the script adds nothing: use queue_push.lua. The jobs of
+// several callers for one queue are looked up and added together.
 //
 // Long because a job alone, which is the usual call, has a way without tables.
 //

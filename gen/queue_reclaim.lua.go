@@ -12,7 +12,7 @@ import (
 )
 
 // QueueReclaimSHA is the SHA-1 of queue_reclaim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReclaimSHA = "535f4847bca440e993dcb04e30e60a54c21d64dc"
+const QueueReclaimSHA = "f9897b21c8b961dbc950173ce39b906f65aa5bcd"
 
 // QueueReclaimScript is scripts/queue_reclaim.lua.
 var QueueReclaimScript = lua.Script{
@@ -80,11 +80,11 @@ type QueueReclaimResult struct {
 	Deaths    []QueueReclaimDeath
 }
 
-// QueueReclaim takes jobs back whose lease has ended, because their worker died or stalled.
+// QueueReclaim takes back jobs whose lease has ended, because their worker died or stalled.
 //
-// Each counts one more failed delivery. It goes to the head of ready, since it has waited longest,
-// or to the dead set once it has failed max_failures times. One that was cancelled under its lease
-// is over.
+// Each job counts one more failed delivery. It goes to the head of ready, because it has waited
+// longest, or to the dead set once it has failed max_failures times. A job that was cancelled under
+// its lease is deleted.
 //
 // Long because a job has two ends, each with its own limit of failures.
 //

@@ -12,7 +12,7 @@ import (
 )
 
 // QueueReportSHA is the SHA-1 of queue_report.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReportSHA = "7e2d455ed0f5054770bf29d8a51fb3a6beb0b416"
+const QueueReportSHA = "cc59d9d9876761f8e5352d647a1df5c1bafdbc67"
 
 // QueueReportScript is scripts/queue_report.lua.
 var QueueReportScript = lua.Script{
@@ -55,9 +55,9 @@ type QueueReportEntry struct {
 
 // QueueReport lists queues, the processes that consume them, and what they did today.
 //
-// A process sends it each few seconds, with the counts since its last report. A producer sends it
-// without a process: it only names its queues. A process that has been silent for a minute after
-// its lease is removed by the next report of another.
+// A process sends it every few seconds, with the counts since its last report. A producer sends it
+// without a process, only to list its queues. A process that has been silent for a minute after its
+// lease is removed by the next report of another process.
 //
 //   - Contract, dup-only: an error half-way leaves some counts too high, once the report is
 //     repeated.

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueRequeueSHA is the SHA-1 of queue_requeue.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRequeueSHA = "bece5e780adf416eebb55997a89c609f55ed19d4"
+const QueueRequeueSHA = "ca8a4b7d34b07e764d4dcf730e2573a5c7a390d7"
 
 // QueueRequeueGuardedSHA is the SHA-1 of guard.lua and queue_requeue.lua joined, which runs under lua.Guard.
-const QueueRequeueGuardedSHA = "70d005cd9f37fbc32e8dbf169e3f9c850aaabf0f"
+const QueueRequeueGuardedSHA = "2b5ef006e40b431f18e2fafb33c38f1f857f6684"
 
 // QueueRequeueScript is scripts/queue_requeue.lua.
 var QueueRequeueScript = lua.Script{
@@ -70,9 +70,9 @@ type QueueRequeueResult struct {
 
 // QueueRequeue makes dead jobs ready again, as if they had never failed.
 //
-// It names them: a call for the oldest would, when it is repeated, move the next ones. A job takes
-// its unique name again, without an end. While another job holds the name, it stays dead and is
-// reported.
+// The caller names the jobs: a call for the oldest ones would move the next ones when it is
+// repeated. A job holds its unique name again, without an end. While another job holds the name,
+// the job stays dead and is reported.
 //
 // Long because a name may be held, an entry may be there still, and a repeat has a receipt.
 //

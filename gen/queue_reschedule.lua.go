@@ -13,10 +13,10 @@ import (
 )
 
 // QueueRescheduleSHA is the SHA-1 of queue_reschedule.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRescheduleSHA = "66d8115376176f4de3783867b70615a1efd1f747"
+const QueueRescheduleSHA = "b71449830b7de754d3666de475a7042a92ab4c0e"
 
 // QueueRescheduleGuardedSHA is the SHA-1 of guard.lua and queue_reschedule.lua joined, which runs under lua.Guard.
-const QueueRescheduleGuardedSHA = "698ea63af6be9d00cf668ece6f2bd4fe9eff020c"
+const QueueRescheduleGuardedSHA = "b6e3ed62e749bcd1c5b4b07c1e6a2aa804cf7b22"
 
 // QueueRescheduleScript is scripts/queue_reschedule.lua.
 var QueueRescheduleScript = lua.Script{
@@ -76,7 +76,7 @@ type QueueRescheduleResult struct {
 // QueueReschedule changes when a scheduled job is due.
 //
 // It changes nothing when the job is not scheduled any more, or when the new time is not on the
-// side that mode asks for. A time that has passed makes the job due.
+// side of the old one that mode asks for. A time that has passed makes the job due.
 //
 //   - Contract, dup-only: an error half-way leaves the job with its new time.
 //   - Retry: safe; sent again after a lost reply; the same receipt gives the same answer again, for

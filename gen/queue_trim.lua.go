@@ -11,10 +11,10 @@ import (
 )
 
 // QueueTrimSHA is the SHA-1 of queue_trim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTrimSHA = "1d3dff106af7bd94b961b0270a255a325de9cb97"
+const QueueTrimSHA = "546363cbf77d13000239016c190acd1e3aaeef66"
 
 // QueueTrimGuardedSHA is the SHA-1 of guard.lua and queue_trim.lua joined, which runs under lua.Guard.
-const QueueTrimGuardedSHA = "fcab178796b6c3673d94ffd984659310f9033a9a"
+const QueueTrimGuardedSHA = "32c9132e6a52704a8c06fae17c907076baa7a576"
 
 // QueueTrimScript is scripts/queue_trim.lua.
 var QueueTrimScript = lua.Script{
@@ -63,7 +63,7 @@ type QueueTrimResult struct {
 	Bytes   int64
 }
 
-// QueueTrim removes the oldest dead jobs, as many as pass a limit.
+// QueueTrim removes the oldest dead jobs, as many as exceed a limit.
 //
 // Long because a job that was buried while ready keeps its id until its entry is dropped.
 //

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCallSHA is the SHA-1 of rpc_call.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCallSHA = "440c41faf55c23ee8b04143d7b95d5f7f2f5287a"
+const RPCCallSHA = "04a15c3d36f5f38bc1840012a8a76c2229cbeaf8"
 
 // RPCCallScript is scripts/rpc_call.lua.
 var RPCCallScript = lua.Script{
@@ -74,13 +74,13 @@ func (v RPCCallResult) String() string {
 
 // RPCCall records requests and publishes them, each for one node that can take it.
 //
-// A node can take requests that has a lease and a subscriber. PUBSUB NUMSUB finds the subscriber,
-// not the count that PUBLISH returns: a subscriber of a replica receives what is published here and
-// is not counted. It must not run a request that was given to another node.
+// A node can take requests if it has a lease and a subscriber. The script finds the subscriber with
+// PUBSUB NUMSUB, not by the count that PUBLISH returns: a subscriber of a replica receives what is
+// published here and is not counted. It must not run a request that was given to another node.
 //
-// A request that arrives after its end does nothing. One that is recorded, or whose node cannot
-// take it, is left to rpc_decide.lua. The requests for one node are one message: for each of them
-// the attempt, the remaining time in ms and the length of the frame, a line feed, the frame.
+// A request that arrives after its end does nothing. A request that is recorded, or whose node
+// cannot take it, is left to rpc_decide.lua. The requests for one node are one message: for each of
+// them the attempt, the remaining time in ms and the length of the frame, a line feed, the frame.
 //
 // Long because one call takes the rows of many callers, and each row is decided by itself.
 //

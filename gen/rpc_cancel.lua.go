@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCancelSHA is the SHA-1 of rpc_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCancelSHA = "4ed0b2e4317b8cf0f421cdd7e896a9518febb9c7"
+const RPCCancelSHA = "0ec5f29f6dd3e8b69fe84ead477cc04c4ed27244"
 
 // RPCCancelScript is scripts/rpc_cancel.lua.
 var RPCCancelScript = lua.Script{
@@ -66,7 +66,8 @@ func (v RPCCancelResult) String() string {
 
 // RPCCancel cancels a request: its node is notified, and its reply is refused.
 //
-// A mark stays, so that a request that arrives later does not run. It has the result, for a repeat.
+// A mark stays, so that a request that arrives later does not run. The mark has the result, for a
+// repeat.
 //
 //   - Contract, dup-only: an error half-way leaves the request cancelled and its node not notified.
 //   - Retry: safe; sent again after a lost reply; a repeat finds the mark and returns its result.

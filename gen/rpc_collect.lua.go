@@ -12,7 +12,7 @@ import (
 )
 
 // RPCCollectSHA is the SHA-1 of rpc_collect.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCollectSHA = "023f3ffb1a83c0b833373d6e1f2cd75ce0ea71af"
+const RPCCollectSHA = "3ff59a0bdd2bf96ce33f613d6ba9e6d094e3d24a"
 
 // RPCCollectScript is scripts/rpc_collect.lua.
 var RPCCollectScript = lua.Script{
@@ -79,8 +79,8 @@ type RPCCollectRow struct {
 
 // RPCCollect reads records, for callers that wait for replies and nodes that missed requests.
 //
-// Both run it after each confirmed subscription: what was published without a subscriber is in the
-// records. A caller gets replies. A node gets the requests that wait for it.
+// Callers and nodes run it after each confirmed subscription: what was published without a
+// subscriber is in the records. A caller gets replies. A node gets the requests that wait for it.
 //
 //   - Contract: reads only; may run on a replica.
 //   - Retry: safe; sent again after a lost reply; it only reads.

@@ -12,7 +12,7 @@ import (
 )
 
 // RPCJoinSHA is the SHA-1 of rpc_join.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCJoinSHA = "b38f18199baa0677b9df7a1b1db4f35926c24ba8"
+const RPCJoinSHA = "46e3d3169ceaee32bd4b65cabddf88566b64a85c"
 
 // RPCJoinScript is scripts/rpc_join.lua.
 var RPCJoinScript = lua.Script{
@@ -56,16 +56,16 @@ type RPCJoinResult struct {
 	Lapsed    bool
 }
 
-// RPCJoin announces a node for the length of a lease, and its methods where they are given.
+// RPCJoin announces a node for the length of a lease, and its methods if they are given.
 //
-// 1. It writes the lease, the load and the description of the node. 2. It removes nodes whose
-// leases are over, with their methods. 3. It publishes a notice on the node's own channel. A count
+// (1) It writes the lease, the load and the description of the node. (2) It removes nodes whose
+// leases are over, with their methods. (3) It publishes a notice on the node's own channel. A count
 // of 0 receivers means that the subscription is lost.
 //
-// A node repeats it well within the lease. It gives its methods when they change, after its lease
-// had ended, when none are known, and now and then, because the keys of methods and descriptions
-// expire without that. It shortens the time of no key: the nodes share them, and each has a lease
-// of its own.
+// A node repeats the call well within the lease. It gives its methods when they change, after its
+// lease had ended, when none are known, and from time to time, because the keys of methods and
+// descriptions expire without that. The script shortens the TTL of no key: the nodes share the
+// keys, and each node has a lease of its own.
 //
 // Long because a heartbeat also removes the dead and keeps four keys alive, in one round trip.
 //

@@ -10,7 +10,7 @@ import (
 )
 
 // RPCLeaveSHA is the SHA-1 of rpc_leave.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCLeaveSHA = "a13b29ed95dc8ea03adbf0552db9655204804307"
+const RPCLeaveSHA = "f07d81e6a3835b6d8c9f523a3122a3c6ba82a9a2"
 
 // RPCLeaveScript is scripts/rpc_leave.lua.
 var RPCLeaveScript = lua.Script{
@@ -40,8 +40,8 @@ type RPCLeaveParams struct {
 	Names []string
 }
 
-// RPCLeave withdraws a node from methods, from all of them or from those that are given, and ends
-// its lease.
+// RPCLeave withdraws a node from all of its methods or from those that are given, and ends its
+// lease.
 //
 //   - Contract, dup-only: an error half-way leaves the node announced until its lease ends.
 //   - Retry: safe; sent again after a lost reply; a removed node stays removed.

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCReplySHA is the SHA-1 of rpc_reply.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCReplySHA = "776941c64902bf190dd3b50fb46fbc696b19d75f"
+const RPCReplySHA = "c49ea248f22fbc612f0ec7ed259b84f1869ebb14"
 
 // RPCReplyScript is scripts/rpc_reply.lua.
 var RPCReplyScript = lua.Script{
@@ -73,12 +73,12 @@ func (v RPCReplyResult) String() string {
 // RPCReply accepts the outcomes of requests, each once, and notifies the callers that wait for
 // them.
 //
-// It accepts an outcome while the request is pending with this node and this attempt, and has this
-// body: the record of a key can be lost, and made anew for another request. It refuses any other,
-// and the result says why. The outcome is stored and published in one step: a caller that was
-// disconnected reads it later. The callers are those of the record; no message names them. The
-// outcomes for one caller are one message: each has the line '0 0', its length and a line feed
-// before it.
+// It accepts an outcome if the request is pending with this node and this attempt, and has this
+// body: the record of a key can be lost, and made again for another request. It refuses any other
+// outcome, and the result says why. The outcome is stored and published in one step, so a caller
+// that was disconnected reads it later. The record, and no message, names the callers. The outcomes
+// for one caller are one message: before each outcome are the line '0 0', its length and a line
+// feed.
 //
 // Long because one call takes the rows of many handlers, and each row is accepted or refused by
 // itself.

@@ -12,7 +12,7 @@ import (
 )
 
 // SemAcquireSHA is the SHA-1 of sem_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemAcquireSHA = "5b181f2da314c3c09c056975b7ff185ea76287cc"
+const SemAcquireSHA = "5763bb66199a8da60f8ca06a0491e7ad81402ac3"
 
 // SemAcquireScript is scripts/sem_acquire.lua.
 var SemAcquireScript = lua.Script{
@@ -93,18 +93,18 @@ type SemAcquireResult struct {
 //
 // A semaphore is one zset, so that one command makes each change. Its members:
 //
-// token:weight is a permit, scored by the end of its lease in ms, with a half behind it while the
-// holder was handed the permit and has not confirmed that. The lease lasts through the ms of its
-// score, as the clock that began it was rounded down. A released permit is scored by minus the time
-// of its release for 10 s, so that a repeat gets its result. The same member with a line feed and a
-// note behind it describes the holder.
+// token:weight is a permit, scored by the end of its lease in ms. The score has a half added while
+// the holder was handed the permit and has not confirmed it. The lease lasts through the ms of its
+// score, because the clock that began it was rounded down. A released permit is scored by minus the
+// time of its release for 10 s, so that a repeat gets its result. The same member with a line feed
+// and a note after it describes the holder.
 //
-// limit and used are scored by 1e15 plus their value. fence is scored by the last fence: the
-// server's time in us, or one more than the fence before and than the caller's floor where that is
-// greater. used is the sum of the weights of all permits with a positive score.
+// limit and used are scored by 1e15 plus their value. used is the sum of the weights of all permits
+// with a positive score. fence is scored by the last fence: the server's time in us, or one more
+// than the fence before and than the caller's floor if that is greater.
 //
-// An entry of the queue is the token with its weight, the lease in ms, a line feed and the note;
-// for tokens and their channels see lock_acquire.lua. No waiter overtakes the head, even if the
+// An entry of the queue is the token with its weight, the lease in ms, a line feed and the note.
+// For tokens and their channels see lock_acquire.lua. No waiter overtakes the head, even if the
 // head needs more than is free. An entry whose channel has no subscriber is removed.
 //
 // A read-write lock is a semaphore whose writer acquires the whole limit.

@@ -13,7 +13,7 @@ import (
 )
 
 // SemExtendSHA is the SHA-1 of sem_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemExtendSHA = "ccd9bff6d9191fcbe2dc47dc69331d63f62b1568"
+const SemExtendSHA = "4246bbfe26a9ff62d7cb899942242b478d46ec6a"
 
 // SemExtendScript is scripts/sem_extend.lua.
 var SemExtendScript = lua.Script{
@@ -57,7 +57,7 @@ func (v SemExtendResult) String() string {
 	return strconv.FormatInt(int64(v), 10)
 }
 
-// SemExtend starts the lease of a permit anew.
+// SemExtend restarts the lease of a permit.
 //
 // It never creates a permit: an expired lease stays expired, even if no other owner has acquired a
 // permit since. It works on a server that is over its memory limit.

@@ -11,7 +11,7 @@ import (
 )
 
 // SemReleaseSHA is the SHA-1 of sem_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemReleaseSHA = "ad328e0f9e5ee34d30c1813074b18409b5ecafa3"
+const SemReleaseSHA = "97d538a10fe4b912a86b23c66527a1d7e39617b1"
 
 // SemReleaseScript is scripts/sem_release.lua.
 var SemReleaseScript = lua.Script{
@@ -96,7 +96,7 @@ func (v SemReleaseResult) String() string {
 // SemRelease releases a permit and grants what is free to the head of the queue, or removes an
 // entry from the queue.
 //
-// It notifies the new holders in the same step; see sem_acquire.lua for the members of the keys. An
+// It notifies the new holders in the same step. See sem_acquire.lua for the members of the keys. An
 // owner can release an expired lease while no other owner has acquired its permit.
 //
 // Long because a release also leaves the queue, and says what became of a permit that it does not

@@ -1,8 +1,9 @@
 --- DelayedPromote moves the jobs that are due from scheduled to ready, earliest first.
 ---
---- A job is due when the server's clock has reached its time, never before.
---- Several pollers may run: each move happens once. A waiter that leaves moves none: another one looks for
---- work in its place. It may have been notified, or be the only one that knows of the next job.
+--- A job is due when the server's clock has reached its time, never before. Several pollers may
+--- run: each job moves once. For a waiter that leaves, the script moves none, and another waiter
+--- looks for work in its place: the one that leaves may have been notified, or may be the only one
+--- that knows of the next job.
 ---
 ---@contract dup-only  an error half-way can deliver a job twice, never lose one
 ---@retry    resume  what has moved is not scheduled any more; a repeat moves the next jobs

@@ -1,17 +1,22 @@
 --- LockAcquire acquires a lock for an owner, or adds the owner to the queue of its waiters.
 ---
---- The record of a lock is one string of eight fields with one space between them: 2, which is the version; the fence;
---- a sign; void tokens; the owner; its lock delay and the afterlife of the record in ms; a note. The lease is over when
---- the string has the afterlife left to live; the afterlife is as long as the lock delay at least. Sign: 0 nobody
---- waits; 1 a waiter is queued, or the fence is ahead of the clock; 2 as 1, and the owner was handed the lock and has
---- not confirmed that. Void tokens: -, or the second at which the list ends and tokens, each after a comma: a void
---- token gets and holds nothing. A free lock has no record, or the owner "-" where void tokens or the fence must stay.
+--- The record of a lock is one string of eight fields with one space between them: the version,
+--- which is 2; the fence; a sign; void tokens; the owner; its lock delay and the afterlife of the
+--- record in ms; a note. The lease is over when what is left of the string's TTL is the afterlife.
+--- The afterlife is at least as long as the lock delay.
 ---
---- The fence is the server's time in us, or one more than the last fence and than the caller's floor where that is
---- greater.
+--- The sign is 0 when nobody waits, and 1 when a waiter is queued or the fence is ahead of the
+--- clock. 2 is as 1, and the owner was handed the lock and has not confirmed it. Void tokens are
+--- "-", or the second at which the list ends and then tokens, each after a comma. A void token gets
+--- and holds nothing. A free lock has no record, or the owner "-" if void tokens or the fence must
+--- stay.
 ---
---- An entry of the queue is the lease in ms and the record from the owner on. A token is the name of a process, a dot
---- and a number; the channel of a process has that name. An entry whose process has no subscriber is removed.
+--- The fence is the server's time in us, or one more than the last fence and than the caller's
+--- floor if that is greater.
+---
+--- An entry of the queue is the lease in ms and the record from the owner on. A token is the name
+--- of a process, a dot and a number. The channel of a process has the name of the process. An entry
+--- whose process has no subscriber is removed.
 ---
 --- Long because one call acquires, waits or hands over, which saves a round trip for each.
 ---

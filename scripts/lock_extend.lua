@@ -1,8 +1,8 @@
---- LockExtend starts the lease of a held lock anew.
+--- LockExtend restarts the lease of a held lock.
 ---
---- It never creates a lock: an expired lease stays expired, even if no other owner has acquired the lock since.
---- It works on a server that is over its memory limit. The first extension of a lease that was handed over confirms
---- it.
+--- It never creates a lock: an expired lease stays expired, even if no other owner has acquired the
+--- lock since. It works on a server that is over its memory limit. The first extension of a lease
+--- that was handed over confirms it.
 ---
 ---@contract dup-only  an error half-way leaves the lease unchanged or extended
 ---@retry    safe  the owner is compared

@@ -1,8 +1,9 @@
---- LockForce takes a lock away from its holder, for another owner or for the next waiter in the queue.
+--- LockForce takes a lock away from its holder, for another owner or for the next waiter in the
+--- queue.
 ---
---- The script notifies the old holder, if it is subscribed, and its token is void from now on: the next extend and the
---- release of the old holder report that. The fence grows, so late writes of the old holder can be refused.
---- A new owner also gets a lock that is free or in its lock delay.
+--- The script notifies the old holder, if it is subscribed. The token of the old holder is void
+--- from now on: its next extend and its release report that. The fence grows, so late writes of the
+--- old holder can be refused. A new owner also gets a lock that is free or in its lock delay.
 ---
 ---@contract dup-only  an error half-way leaves the lock with its old holder or with the new one
 ---@retry    safe  an owner that holds the lock already gets its fence; without a new owner a repeat may

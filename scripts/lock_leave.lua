@@ -1,6 +1,6 @@
 --- LockLeave undoes an acquire: it leaves the queue and gives back what the owner was granted.
 ---
---- A void owner gets nothing for 10 s: a request of it that arrives late does nothing.
+--- A void owner gets nothing for 10 s: a late request of that owner does nothing.
 ---
 ---@contract dup-only  an error half-way leaves the lock with its owner or with the next holder,
 ---          which learns of it after that lease

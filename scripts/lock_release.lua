@@ -1,8 +1,8 @@
 --- LockRelease ends a lease and hands the lock to the first waiter that is alive.
 ---
---- It is written for many locks. A lock without waiters is deleted; else the script notifies the next holder in the
---- same step. See lock_acquire.lua for the record. An owner can release an expired lease while its record is stored:
---- then no other holder came between.
+--- The script is written for many locks. It deletes a lock without waiters. Otherwise it notifies
+--- the next holder in the same step. See lock_acquire.lua for the record. An owner can release an
+--- expired lease while its record is stored: then no other holder came between.
 ---
 --- Long because it is written for many locks, and begins with a short way for one.
 ---

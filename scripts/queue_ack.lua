@@ -1,8 +1,8 @@
 --- QueueAck finishes leased jobs and removes them.
 ---
---- For each job one verdict, in order: acked; lost, when the lease has ended and
---- the job went to another worker or back to the queue; gone, when the queue does
---- not know the job any more, because it was finished before.
+--- For each job it returns one verdict, in order. Acked: the job is removed. Lost: the lease has
+--- ended, and the job went to another worker or back to the queue. Gone: the queue does not know
+--- the job any more, because it was finished before.
 ---
 --- Long because a finished job leaves a mark, a unique name and options behind it.
 ---

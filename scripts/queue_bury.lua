@@ -1,8 +1,9 @@
 --- QueueBury moves jobs that no worker has to the dead set, with a reason.
 ---
---- A scheduled job leaves its set. A ready job gets a mark before its count, and loses its entry
---- when a worker comes to it: no list is searched. A leased job is its worker's. A job whose state is not asked for
---- stays as it is. No failure is counted. Death releases the unique key. For each id one verdict, in order.
+--- A scheduled job leaves its set. A ready job gets a mark before its count, and a take drops its
+--- entry when it reaches it, so the script searches no list. A leased job stays with its worker. A
+--- job whose state is not asked for stays as it is. No failure is counted. Death releases the
+--- unique key. For each id the script returns one verdict, in order.
 ---
 ---@contract dup-only  an error half-way can deliver a job that is dead, never lose one
 ---@retry    safe  the same receipt gives the same verdicts again, for a minute

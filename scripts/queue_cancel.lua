@@ -1,10 +1,11 @@
---- QueueCancel takes jobs out of a queue, and marks those that a worker has.
+--- QueueCancel removes jobs from a queue, and marks those that a worker has.
 ---
---- A scheduled or dead job is removed. A ready job loses its body now and its entry
---- when a worker comes to it: no list is searched. A leased job gets a mark: the next extend
---- reports it, and the job is deleted when its lease ends in any way. Its id is published to the channel
---- that is named as leases, for its worker to extend now. A job whose state is not asked for stays as it is. For
---- each id one verdict, in order.
+--- A scheduled or dead job is removed. A ready job loses its body now, and a take drops its entry
+--- when it reaches it, so the script searches no list. A leased job gets a mark: the next extend
+--- reports it, and the job is deleted when its lease ends in any way. The script publishes the id
+--- of a leased job to the channel with the name of the key leases, so that its worker extends now.
+--- A job whose state is not asked for stays as it is. For each id the script returns one verdict,
+--- in order.
 ---
 --- Long because a job is in one of four states, each with its own end.
 ---

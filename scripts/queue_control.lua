@@ -1,4 +1,4 @@
---- QueueControl pauses or resumes a queue and sets its limit, and says how both are.
+--- QueueControl pauses or resumes a queue and sets its limit, and returns both settings.
 ---
 ---@contract dup-only  an error half-way leaves one of the two settings changed
 ---@retry    safe  the same receipt gives the same answer again, for a minute

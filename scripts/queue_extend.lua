@@ -1,8 +1,8 @@
 --- QueueExtend gives leased jobs more time: their leases end that long from now.
 ---
---- The new end is their new fence. The receipt keeps it for as long as the lease, so
---- that a repeat after a lost reply sets the same fence, and knows a job that already
---- has it for its own. A job that was cancelled meanwhile gets the time too, in which its worker stops.
+--- The new end is the new fence of the jobs. The receipt keeps it for as long as the lease. So a
+--- repeat after a lost reply sets the same fence, and recognizes a job that already has it. A job
+--- that was cancelled meanwhile gets the time too, so that its worker can stop.
 ---
 ---@contract all-or-nothing  a refused extension is followed by the undoing of its receipt
 ---@retry    safe  the same receipt gives the same fence again, for as long as the lease

@@ -1,8 +1,8 @@
---- QueueFind reads jobs by their ids, whatever state they are in.
+--- QueueFind reads jobs by their ids, in any state.
 ---
---- For each id one row, in order, up to the first whose body would be too much: the caller
---- asks for that and those behind it again. A ready job has no time here: its entry is somewhere
---- in the list, which is not searched.
+--- It returns one row for each id, in order, up to the first job whose body would be too much. The
+--- caller asks again for that job and those after it. A ready job has no time here, because its
+--- entry is somewhere in the list, which the script does not search.
 ---
 ---@readonly
 ---@retry  safe  it only reads

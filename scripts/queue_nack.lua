@@ -1,10 +1,10 @@
 --- QueueNack gives leased jobs back: to be delivered again, at once or later, or to the dead set.
 ---
---- A job that is counted has failed once more; its reason is kept with it. One that
---- is not counted was only interrupted or put off: without a delay it is at the head
---- of ready again, with its time. Death releases the unique key. A job that was cancelled
---- under its lease is over, whatever is asked, and so is one without a body.
---- For each job one verdict, in order: whether it was still leased under this fence.
+--- A job that is counted has failed once more, and its reason is stored. A job that is not counted
+--- was only interrupted or postponed: without a delay it is at the head of ready again, with its
+--- time. Death releases the unique key. A job that was cancelled under its lease is deleted,
+--- whatever is asked, and so is a job without a body. For each job the script returns one verdict,
+--- in order: whether it was still leased under this fence.
 ---
 --- Long because a job has three ends: ready, scheduled, dead.
 ---

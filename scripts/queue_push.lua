@@ -1,13 +1,14 @@
 --- QueuePush adds jobs to a queue, each ready at once or scheduled, all of them or none.
 ---
---- A job is a duplicate when the queue knows its id (ready, scheduled, leased or
---- dead, or cancelled and not yet passed over), or another job holds its unique key.
---- It is left out and reported with the id of the job that is there. Every ready job
---- carries one stamp from the server's clock, its enqueued_at. When the new jobs would
---- pass the limit in control, none goes in.
+--- A job is a duplicate when the queue knows its id (ready, scheduled, leased or dead, or cancelled
+--- with an entry that is not dropped yet), or when another job holds its unique key. A duplicate is
+--- left out and reported with the id of the existing job. Every ready job has the same stamp from
+--- the server's clock, its enqueued_at. When the new jobs would exceed the limit in control, none
+--- is added.
 ---
---- Long because the receipt, what is known and the undoing of a refused write stand together. The usual push, of jobs
---- without ids and options of their own, is queue_push_one.lua or queue_push_bare.lua.
+--- Long because the receipt, what is known and the undoing of a refused write stand together. The
+--- usual push, of jobs without ids and options of their own, is queue_push_one.lua or
+--- queue_push_bare.lua.
 ---
 ---@contract all-or-nothing  a write refused half-way is followed by the undoing of those before it
 ---@retry    safe  the same receipt gives the first result again, for as long as it is kept

@@ -1,8 +1,9 @@
 --- QueuePushBare adds ready jobs whose ids were made for this call, all of them or none.
 ---
---- This is the short script for the usual batch. The bodies are the receipt: a repeat finds that of the first job,
---- or the mark that the job left when it was finished, and adds nothing. Nothing else of the call is stored. A queue
---- with a limit is left to queue_push.lua.
+--- This is the short script for the usual batch. The bodies are the receipt: a repeat finds the
+--- body of the first job, or the mark that the job left when it was finished, and adds nothing.
+--- Nothing else of the call is stored. If the queue has a limit, the script adds nothing: use
+--- queue_push.lua.
 ---
 ---@contract all-or-nothing  jobs that cannot be queued lose their bodies again
 ---@retry    safe  for a minute: a repeat finds the body of the first job, or the mark of that job when it is finished

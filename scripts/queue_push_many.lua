@@ -1,8 +1,8 @@
 --- QueuePushMany adds jobs to several queues of one slot, all of them or none.
 ---
---- For each queue it does what queue_push.lua does: ids and unique names are known to
---- their own queue, and each queue keeps its own limit. When the new jobs of one queue
---- would pass its limit, no queue gets any. There is one receipt for the whole batch.
+--- For each queue it does what queue_push.lua does: each queue has its own ids, unique names and
+--- limit. When the new jobs of one queue would exceed its limit, no queue gets any. There is one
+--- receipt for the whole batch.
 ---
 --- Long because all queues are checked before the first write, and undone after a failed one.
 ---

@@ -1,8 +1,9 @@
 --- QueuePushOne adds one ready job whose id was made for this call.
 ---
---- This is the short script for the usual push. The body is the receipt: a repeat finds it, or the mark that the
---- job left when it was finished, and adds nothing. Nothing else of the call is stored. A queue with a limit is left to
---- queue_push.lua. The jobs of several callers for one queue are looked up and added together.
+--- This is the short script for the usual push. The body is the receipt: a repeat finds it, or the
+--- mark that the job left when it was finished, and adds nothing. Nothing else of the call is
+--- stored. If the queue has a limit, the script adds nothing: use queue_push.lua. The jobs of
+--- several callers for one queue are looked up and added together.
 ---
 --- Long because a job alone, which is the usual call, has a way without tables.
 ---

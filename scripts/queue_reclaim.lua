@@ -1,8 +1,8 @@
---- QueueReclaim takes jobs back whose lease has ended, because their worker died or stalled.
+--- QueueReclaim takes back jobs whose lease has ended, because their worker died or stalled.
 ---
---- Each counts one more failed delivery. It goes to the head of ready, since it
---- has waited longest, or to the dead set once it has failed max_failures times.
---- One that was cancelled under its lease is over.
+--- Each job counts one more failed delivery. It goes to the head of ready, because it has waited
+--- longest, or to the dead set once it has failed max_failures times. A job that was cancelled
+--- under its lease is deleted.
 ---
 --- Long because a job has two ends, each with its own limit of failures.
 ---

@@ -1,8 +1,8 @@
 --- QueueReport lists queues, the processes that consume them, and what they did today.
 ---
---- A process sends it each few seconds, with the counts since its last report. A
---- producer sends it without a process: it only names its queues. A process that has
---- been silent for a minute after its lease is removed by the next report of another.
+--- A process sends it every few seconds, with the counts since its last report. A producer sends it
+--- without a process, only to list its queues. A process that has been silent for a minute after
+--- its lease is removed by the next report of another process.
 ---
 ---@contract dup-only  an error half-way leaves some counts too high, once the report is repeated
 ---@retry    safe  a report whose number is known counts nothing, and an earlier one than the last lists no process

@@ -1,8 +1,8 @@
 --- QueueRequeue makes dead jobs ready again, as if they had never failed.
 ---
---- It names them: a call for the oldest would, when it is repeated, move the next ones.
---- A job takes its unique name again, without an end. While another job holds the name, it
---- stays dead and is reported.
+--- The caller names the jobs: a call for the oldest ones would move the next ones when it is
+--- repeated. A job holds its unique name again, without an end. While another job holds the name,
+--- the job stays dead and is reported.
 ---
 --- Long because a name may be held, an entry may be there still, and a repeat has a receipt.
 ---

@@ -1,7 +1,7 @@
 --- QueueReschedule changes when a scheduled job is due.
 ---
---- It changes nothing when the job is not scheduled any more, or when the new time
---- is not on the side that mode asks for. A time that has passed makes the job due.
+--- It changes nothing when the job is not scheduled any more, or when the new time is not on the
+--- side of the old one that mode asks for. A time that has passed makes the job due.
 ---
 ---@contract dup-only  an error half-way leaves the job with its new time
 ---@retry    safe  the same receipt gives the same answer again, for a minute

@@ -1,4 +1,4 @@
---- QueueTrim removes the oldest dead jobs, as many as pass a limit.
+--- QueueTrim removes the oldest dead jobs, as many as exceed a limit.
 ---
 --- Long because a job that was buried while ready keeps its id until its entry is dropped.
 ---

@@ -1,12 +1,14 @@
 --- RPCCall records requests and publishes them, each for one node that can take it.
 ---
---- A node can take requests that has a lease and a subscriber. PUBSUB NUMSUB finds the subscriber, not the count that
---- PUBLISH returns: a subscriber of a replica receives what is published here and is not counted. It must not run a
---- request that was given to another node.
+--- A node can take requests if it has a lease and a subscriber. The script finds the subscriber
+--- with PUBSUB NUMSUB, not by the count that PUBLISH returns: a subscriber of a replica receives
+--- what is published here and is not counted. It must not run a request that was given to another
+--- node.
 ---
---- A request that arrives after its end does nothing. One that is recorded, or whose node cannot take it, is left to
---- rpc_decide.lua. The requests for one node are one message: for each of them the attempt, the remaining time in ms
---- and the length of the frame, a line feed, the frame.
+--- A request that arrives after its end does nothing. A request that is recorded, or whose node
+--- cannot take it, is left to rpc_decide.lua. The requests for one node are one message: for each
+--- of them the attempt, the remaining time in ms and the length of the frame, a line feed, the
+--- frame.
 ---
 --- Long because one call takes the rows of many callers, and each row is decided by itself.
 ---

@@ -1,6 +1,7 @@
 --- RPCCancel cancels a request: its node is notified, and its reply is refused.
 ---
---- A mark stays, so that a request that arrives later does not run. It has the result, for a repeat.
+--- A mark stays, so that a request that arrives later does not run. The mark has the result, for a
+--- repeat.
 ---
 ---@contract dup-only  an error half-way leaves the request cancelled and its node not notified
 ---@retry    safe  a repeat finds the mark and returns its result

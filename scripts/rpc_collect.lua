@@ -1,7 +1,7 @@
 --- RPCCollect reads records, for callers that wait for replies and nodes that missed requests.
 ---
---- Both run it after each confirmed subscription: what was published without a subscriber is in the records.
---- A caller gets replies. A node gets the requests that wait for it.
+--- Callers and nodes run it after each confirmed subscription: what was published without a
+--- subscriber is in the records. A caller gets replies. A node gets the requests that wait for it.
 ---
 ---@readonly
 ---@retry  safe  it only reads

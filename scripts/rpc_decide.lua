@@ -1,21 +1,26 @@
---- RPCDecide gives a request to the first of its candidates that can take it, whatever has become of the request.
+--- RPCDecide gives a request to the first of its candidates that can take it, whatever has become
+--- of the request.
 ---
---- It is for what rpc_call.lua leaves undecided: the first candidate cannot take it, or the request is recorded.
+--- It is for what rpc_call.lua leaves undecided: the first candidate cannot take it, or the request
+--- is recorded.
 ---
---- A candidate can take it that has a lease and a subscriber. PUBSUB NUMSUB finds the subscriber, not the count that
---- PUBLISH returns: a subscriber of a replica receives what is published here and is not counted. It must not run a
---- request that was given to another node.
+--- A candidate can take a request if it has a lease and a subscriber. The script finds the
+--- subscriber with PUBSUB NUMSUB, not by the count that PUBLISH returns: a subscriber of a replica
+--- receives what is published here and is not counted. It must not run a request that was given to
+--- another node.
 ---
---- 1. A request that arrives after its end does nothing.
---- 2. A record that exists decides. Pending, and its node alive: the caller is added to those that are notified.
----    Done or lost: that is the outcome. Refused, or its node dead and the request may run again, also where it was
----    lost so: the request goes to a candidate as the next attempt; the node that refused may take it now. Its node
----    dead otherwise: it is lost, and a late reply is refused.
---- 3. Else the request is recorded as the first attempt.
+--- (1) A request that arrives after its end does nothing. (2) A record that exists decides. If the
+--- request is pending and its node is alive, the caller is added to those that are notified. If it
+--- is done or lost, that is the outcome. If it was refused, or its node is dead and it may run
+--- again, it goes to a candidate as the next attempt, even if it was lost because of that death.
+--- The node that refused it may take it now. If its node is dead and it may not run again, it is
+--- lost, and a late reply is refused. (3) Without a record, the request is recorded as the first
+--- attempt.
 ---
---- In a cluster the channels belong to the slot, and its owner knows every subscriber. While the slot moves, the nodes
---- are subscribed elsewhere. Then the caller has no subscription here either, and a valid lease of the node is enough:
---- the node finds the request after it has subscribed again.
+--- In a cluster the channels belong to the slot, and its owner knows every subscriber. While the
+--- slot moves, the nodes are subscribed elsewhere. Then the caller has no subscription here either,
+--- and a valid lease of the node is enough: the node finds the request after it has subscribed
+--- again.
 ---
 --- Long because one script decides about a request in each of its states: new, known, lost, done.
 ---

@@ -1,4 +1,5 @@
---- RPCLeave withdraws a node from methods, from all of them or from those that are given, and ends its lease.
+--- RPCLeave withdraws a node from all of its methods or from those that are given, and ends its
+--- lease.
 ---
 ---@contract dup-only  an error half-way leaves the node announced until its lease ends
 ---@retry    safe  a removed node stays removed

@@ -1,12 +1,15 @@
---- RPCReply accepts the outcomes of requests, each once, and notifies the callers that wait for them.
+--- RPCReply accepts the outcomes of requests, each once, and notifies the callers that wait for
+--- them.
 ---
---- It accepts an outcome while the request is pending with this node and this attempt, and has this body: the record of
---- a key can be lost, and made anew for another request. It refuses any other, and the result says why. The outcome
---- is stored and published in one step: a caller that was disconnected reads it later. The callers are those of the
---- record; no message names them. The outcomes for one caller are one message: each has the line '0 0', its length and
---- a line feed before it.
+--- It accepts an outcome if the request is pending with this node and this attempt, and has this
+--- body: the record of a key can be lost, and made again for another request. It refuses any other
+--- outcome, and the result says why. The outcome is stored and published in one step, so a caller
+--- that was disconnected reads it later. The record, and no message, names the callers. The
+--- outcomes for one caller are one message: before each outcome are the line '0 0', its length and
+--- a line feed.
 ---
---- Long because one call takes the rows of many handlers, and each row is accepted or refused by itself.
+--- Long because one call takes the rows of many handlers, and each row is accepted or refused by
+--- itself.
 ---
 ---@contract dup-only  an error half-way leaves the reply stored, or the request pending
 ---@retry    safe  an accepted reply is a duplicate

@@ -1,7 +1,7 @@
---- SemExtend starts the lease of a permit anew.
+--- SemExtend restarts the lease of a permit.
 ---
---- It never creates a permit: an expired lease stays expired, even if no other owner has acquired a permit since.
---- It works on a server that is over its memory limit.
+--- It never creates a permit: an expired lease stays expired, even if no other owner has acquired a
+--- permit since. It works on a server that is over its memory limit.
 ---
 ---@contract dup-only  an error half-way leaves the lease unchanged
 ---@retry    safe  the owner is compared

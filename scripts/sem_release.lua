@@ -1,9 +1,11 @@
---- SemRelease releases a permit and grants what is free to the head of the queue, or removes an entry from the queue.
+--- SemRelease releases a permit and grants what is free to the head of the queue, or removes an
+--- entry from the queue.
 ---
---- It notifies the new holders in the same step; see sem_acquire.lua for the members of the keys. An owner can release
---- an expired lease while no other owner has acquired its permit.
+--- It notifies the new holders in the same step. See sem_acquire.lua for the members of the keys.
+--- An owner can release an expired lease while no other owner has acquired its permit.
 ---
---- Long because a release also leaves the queue, and says what became of a permit that it does not find.
+--- Long because a release also leaves the queue, and says what became of a permit that it does not
+--- find.
 ---
 ---@contract dup-only  an error half-way leaves the permit with its owner or released; a waiter
 ---          granted one meanwhile learns of it after that lease
