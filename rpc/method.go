@@ -59,7 +59,7 @@ type ServeOptions struct {
 
 // Serve lets this node answer the method with h from now on; a second Serve replaces h. Only methods that are served
 // can be called. The node announces the method with its next heartbeat, which is sent immediately while Run runs; Ready
-// waits for that. Serve fails with lua.ErrBadName for a bad name, and for a nil handler.
+// waits for that. A bad name is a lua.ErrBadName, and a nil handler is an error too.
 //
 // The handler's context ends at the caller's deadline, when the caller gives up, and when Run's context and the grace
 // have ended. An error, or a panic, goes to the caller as a *RemoteError; the text and the stack of a panic stay here
