@@ -13,7 +13,7 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Lock is a lock that this process holds. It ends with Release or when its TTL is over, whichever comes first; Extend
+// Lock is a lock that this process holds. It ends with Release or when its TTL is over, whichever comes first. Extend
 // and Keep renew it before that. Its methods are safe for concurrent use.
 type Lock struct {
 	locker           *Locker
@@ -29,31 +29,32 @@ func (l *Lock) Name() string { return l.name }
 // Key returns its key.
 func (l *Lock) Key() string { return l.key }
 
-// Token returns the value of the key, which names this lock among all others.
+// Token returns the value of the key, which identifies this lock.
 func (l *Lock) Token() string { return l.token }
 
 // Fence returns a number that is greater for each holder in Go than for the one before; 0 without Options.Fence.
 func (l *Lock) Fence() int64 { return l.fence }
 
-// Deadline returns the end of the lock by this process' monotonic clock: counted from before its request was sent,
-// and earlier by a thousandth of its length, because clocks run at different speeds.
+// Deadline returns the end of the lock by this process' monotonic clock. It counts from before the request was sent,
+// and is earlier by a thousandth of the lease's length, because clocks run at different speeds.
 func (l *Lock) Deadline() time.Time { return l.state.Deadline() }
 
 // Err returns nil while the lock holds by this process' clock, and after that an error that matches ErrLost or
 // ErrReleased. It sends nothing.
 func (l *Lock) Err() error { return l.state.Err() }
 
-// Extend starts the TTL anew. It returns an ErrLost when the lock is over or the key has another token. Keys: the
-// lock's. Cost: O(1).
+// Extend restarts the TTL. It returns an ErrLost when the lock is over or the key has another token. Keys: the lock's.
+// Cost: O(1).
 func (l *Lock) Extend(ctx context.Context) error { return l.state.Extend(ctx) }
 
-// Keep extends the lock three times in its TTL until Release or the end of ctx, and returns a context that ends with
-// ctx or with the lock; context.Cause then says why. The end of ctx does not release the lock: it runs out.
+// Keep extends the lock three times in its TTL, until Release or the end of ctx. It returns a context that ends with
+// ctx or with the lock. context.Cause then says why. The end of ctx does not release the lock, which then ends with its
+// TTL.
 func (l *Lock) Keep(ctx context.Context) context.Context { return l.state.KeepWhile(ctx) }
 
-// Release deletes the key if it has the token, and wakes waiters in Go. It also works after ctx has ended. A second
-// Release is nil. An ErrLost says that the lock was over before; after any other error Release can be called again.
-// Keys: the lock's. Cost: O(1).
+// Release deletes the key if it has the token, and notifies waiters in Go. It also works after ctx has ended. A second
+// Release returns nil. An ErrLost says that the lock was over before the release. After any other error Release can be
+// called again. Keys: the lock's. Cost: O(1).
 func (l *Lock) Release(ctx context.Context) error { return l.state.Release(ctx) }
 
 // holder is a Lock as its keeper sees it.
@@ -110,7 +111,7 @@ type reply struct {
 	again resent.Note
 }
 
-// attempt makes one attempt that is in time, see lease.InTime. held is set where another holder has the lock.
+// attempt makes one attempt, in time as lease.InTime defines it. held is set if another holder has the lock.
 func (l *Lock) attempt(ctx context.Context) (held *HeldError, err error) {
 	terms := lease.Terms{Name: l.name, TTL: l.locker.opts.TTL}
 	var until time.Time
@@ -166,7 +167,7 @@ func (l *Lock) ask(ctx context.Context) (held *HeldError, err error) {
 	return nil, nil
 }
 
-// heldFor is the error for a lock that another holder has, for so many ms; below 0 without an end.
+// heldFor returns the error for a lock that another holder has for that many ms. Below 0 means without an end.
 func (l *Lock) heldFor(remaining int64) *HeldError {
 	held := &HeldError{Name: l.name}
 	if remaining >= 0 {
@@ -177,11 +178,11 @@ func (l *Lock) heldFor(remaining int64) *HeldError {
 
 func (l *Lock) failed(err error) error { return fmt.Errorf("plainlock: acquire %q: %w", l.name, err) }
 
-// undoAfter is when the release of an attempt without an answer is sent, one after the other, until one of them has
-// released something: the server may get the attempt after a release.
+// undoAfter has the times at which releases of an attempt without an answer are sent, until one of them has released
+// something: the server may get the attempt after a release.
 var undoAfter = [...]time.Duration{0, time.Second, 10 * time.Second}
 
-// undo releases what an attempt without a caller has acquired, or may have, and is the end of the attempt. What it
+// undo releases what an attempt without a caller has acquired, or may have acquired. It ends the attempt. What it
 // cannot release ends with its TTL.
 func (l *Lock) undo(ctx context.Context, replies <-chan reply) {
 	defer l.locker.calls.End()
@@ -194,7 +195,7 @@ func (l *Lock) undo(ctx context.Context, replies <-chan reply) {
 	}
 }
 
-// releaseLate releases what a request acquires that arrives late.
+// releaseLate releases what a late request acquires.
 func (l *Lock) releaseLate(ctx context.Context) {
 	for _, after := range undoAfter {
 		select {
@@ -207,7 +208,7 @@ func (l *Lock) releaseLate(ctx context.Context) {
 	}
 }
 
-// settle keeps copies of a request that is over, refused, released or lost, from holding the lock.
+// settle makes sure that no late copy of a request that was refused, released or lost holds the lock.
 func (l *Lock) settle(ctx context.Context) {
 	if l.resent && l.locker.calls.Begin() {
 		go func() {

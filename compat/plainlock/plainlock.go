@@ -5,8 +5,8 @@
 //	<prefix><name>          string  the token of the holder; expires with the lease
 //	{<prefix><name>}:fence  string  the last fence, with Options.Fence; a day after the last acquire
 //
-// Package lock has more and should be used where only Go takes part: an order of waiters, a hand-over in the script
-// that releases, and a fence always. docs/plainlock.md says what stays racy beside other libraries.
+// If only Go takes part, use package lock. It also has an order of waiters, a hand-over in the script that releases,
+// and always a fence. docs/plainlock.md says what stays racy with other libraries.
 package plainlock
 
 import (
@@ -40,7 +40,7 @@ var (
 // HeldError reports that another holder has a lock. It matches ErrHeld.
 type HeldError struct {
 	Name string
-	// Remaining is how long its key lives at most, by the server's clock; absent if it has no end.
+	// Remaining is how long the key still exists at most, by the server's clock. It is absent if the key has no TTL.
 	Remaining lua.Opt[time.Duration]
 }
 
@@ -58,17 +58,18 @@ func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 // Options are the settings of a Locker. Nil means the defaults.
 type Options struct {
 	// Prefix and the name are the key. Default none: the key is the name itself, as in redsync, redislock, redis-py and
-	// redlock. Laravel's is that of the connection and that of the cache, "laravel_database_laravel_cache_" with the
-	// files of 11: docs/plainlock.md has those of the others. With a wrong one nothing excludes anything.
+	// redlock. Laravel's prefix is that of the connection and then that of the cache, "laravel_database_laravel_cache_"
+	// with the files of 11. docs/plainlock.md has the prefixes of the others. With a wrong prefix, Go and the other
+	// library do not exclude each other.
 	Prefix string
 	// TTL is the length of a lease, by the server's clock. Default 10 s, at least 1 ms, at most ten years.
 	TTL time.Duration
-	// Poll is the longest sleep of a waiter between two attempts. A release of Go wakes the waiters of Go; that of
-	// another library notifies nobody. Default 100 ms.
+	// Poll is the longest sleep of a waiter between two attempts. A release in Go notifies the waiters in Go. A release
+	// by another library notifies nobody. Default 100 ms.
 	Poll time.Duration
-	// Fence gives each lock a number that is greater than those before, in a key of its own. Other libraries do not
-	// count it: it orders the holders in Go alone. A key with a closing brace that ends no hash tag, such as "user:{}",
-	// is then a lua.ErrBadName: no other key is in its slot by name.
+	// Fence gives each lock a number that is greater than those before, stored in a key of its own. Other libraries do
+	// not raise it, so it orders only the holders in Go. With Fence, a key with a closing brace that ends no hash tag,
+	// such as "user:{}", is a lua.ErrBadName: no name puts another key into its slot.
 	Fence bool
 }
 
@@ -84,8 +85,8 @@ type Locker struct {
 	calls  *calls.Group // attempts, which may go on after their callers have left
 }
 
-// New returns a Locker on the client; nil options mean the defaults. Nothing is sent. Options that are
-// out of range are the error of each later call, a lua.ErrOutOfRange.
+// New returns a Locker on the client; nil options mean the defaults. Nothing is sent. When an option is out of range,
+// each later call returns a lua.ErrOutOfRange.
 func New(client redis.UniversalClient, opts *Options) *Locker {
 	l := &Locker{client: client, tokens: lease.NewTokens(), calls: calls.New()}
 	if opts != nil {
@@ -113,10 +114,10 @@ func New(client redis.UniversalClient, opts *Options) *Locker {
 	return l
 }
 
-// Close renews locks no longer and ends the subscription. Each Acquire that waits returns ErrClosed, and so does each
-// later Try, Acquire and Do. What attempts acquire that are under way is released; Close waits for that, half a second
-// at most: it goes on then, until the server answers. It releases no lock that a caller has, which Release still does,
-// and does not close the client.
+// Close stops the renewal of locks and ends the subscription. Each Acquire that waits returns ErrClosed, and so does
+// each later Try, Acquire and Do. What attempts under way acquire is released. Close waits for that for half a second
+// at most; after that it goes on in the background until the server answers. Close releases no lock that a caller has;
+// Release still does. It does not close the client.
 func (l *Locker) Close() {
 	none := l.calls.Close()
 	l.keeper.Close()
@@ -124,8 +125,8 @@ func (l *Locker) Close() {
 	calls.Await(none)
 }
 
-// Try acquires the lock if it is free. The error is a *HeldError where another holder has it. Keys: the lock's, and
-// its fence. Cost: O(1), one round trip.
+// Try acquires the lock if it is free. The error is a *HeldError if another holder has it. Keys: the lock's, and its
+// fence. Cost: O(1), one round trip.
 func (l *Locker) Try(ctx context.Context, name string) (*Lock, error) {
 	lock, err := l.newLock(name)
 	if err != nil {
@@ -142,13 +143,13 @@ func (l *Locker) Try(ctx context.Context, name string) (*Lock, error) {
 	return lock, nil
 }
 
-// Acquire tries until it has the lock or ctx ends; then the error joins the last *HeldError of the waiters of this
-// Locker with the cause of ctx. When the Locker is closed, it is ErrClosed.
-// Waiters of one Locker try one after the other, in the order of their calls; those of other processes and libraries
-// have no order. Between two attempts a waiter sleeps until a process with this package releases the lock, until the
-// key expires, or for Poll. With any error the lock is not held: what a lost reply may have acquired is released in
-// the background, and what a request acquires that arrives up to 10 s late. So is what a copy of the request acquires
-// that arrives after a Release, or after a loss that was noticed.
+// Acquire tries until it has the lock or ctx ends. When ctx ends, the error joins the last *HeldError of the waiters of
+// this Locker with the cause of ctx. When the Locker is closed, the error is ErrClosed. Waiters of one Locker try one
+// after the other, in the order of their calls. Waiters of other processes and libraries have no order. Between two
+// attempts a waiter sleeps until a process with this package releases the lock, until the key expires, or for Poll.
+// With any error the lock is not held. What a lost reply may have acquired is released in the background. So is what a
+// request acquires that arrives up to 10 s late, or a copy of the request that arrives after a Release or after a
+// noticed loss.
 //
 // Keys: those of Try. Channel: luatomic:released:<key>. Cost: O(1) for each attempt.
 func (l *Locker) Acquire(ctx context.Context, name string) (*Lock, error) {
@@ -190,7 +191,7 @@ func (l *Locker) newLock(name string) (*Lock, error) {
 	return &Lock{locker: l, name: name, key: key, token: l.tokens.Next()}, nil
 }
 
-// channel is where the Go waiters of a key are subscribed.
+// channel returns the channel to which the Go waiters of a key are subscribed.
 func channel(key string) string { return "luatomic:released:" + key }
 
 // fenceKeys returns the key of the fence, in the slot of the lock, if there is one.
@@ -204,14 +205,14 @@ func (l *Locker) fenceKeys(key string) []string {
 	return []string{"{" + key + "}:fence"}
 }
 
-// tagged reports whether a part of the key in braces decides on its slot.
+// tagged reports whether a part of the key in braces decides its slot.
 func tagged(key string) bool {
 	_, rest, open := strings.Cut(key, "{")
 	tag, _, closed := strings.Cut(rest, "}")
 	return open && closed && tag != ""
 }
 
-// Scripts are all scripts of this package, for lua.Preload.
+// Scripts returns all scripts of this package, for lua.Preload.
 func Scripts() []*lua.Script {
 	return []*lua.Script{&script.AcquireScript, &script.ExtendScript, &script.ReleaseScript}
 }

@@ -21,7 +21,7 @@ func (l *Locker) await(ctx context.Context, lock *Lock) error {
 	return err
 }
 
-// take waits for the turn of the caller, and tries.
+// take waits for the turn of the caller and then tries.
 func (l *Locker) take(ctx context.Context, t *turn, lock *Lock) error {
 	select {
 	case t.taken <- struct{}{}:
@@ -36,8 +36,8 @@ func (l *Locker) take(ctx context.Context, t *turn, lock *Lock) error {
 		return err
 	}
 	t.held.Store(held)
-	// What is released before the subscription is confirmed is found by the attempt after it. Without a subscription
-	// the waiter polls.
+	// The attempt after the subscription finds a release that came before it was confirmed. Without a subscription the
+	// waiter polls.
 	joining, cancel := context.WithTimeout(ctx, time.Second)
 	defer l.hub.Unsubscribe(channel(lock.key))
 	_ = l.hub.Subscribe(joining, channel(lock.key))
@@ -58,7 +58,7 @@ func (l *Locker) take(ctx context.Context, t *turn, lock *Lock) error {
 	}
 }
 
-// pause is a random part of Poll, and at most until the key expires.
+// pause returns a random part of Poll, which ends at the latest when the key expires.
 func (l *Locker) pause(held *HeldError) time.Duration {
 	wait := l.opts.Poll/2 + rand.N(l.opts.Poll/2+1)
 	if d, ends := held.Remaining.Get(); ends {
@@ -67,7 +67,8 @@ func (l *Locker) pause(held *HeldError) time.Duration {
 	return wait
 }
 
-// turns lets the callers of one Locker that wait for a key try one after the other: a release wakes one of them.
+// turns lets the callers of one Locker that wait for a key try one after the other, so that a release wakes only one of
+// them.
 type turns struct {
 	mu      sync.Mutex
 	byTopic map[string]*turn
@@ -81,7 +82,7 @@ type turn struct {
 	held  atomic.Pointer[HeldError] // of the last attempt that found the lock held
 }
 
-// enter is the turn of the key, for a caller that leaves it later.
+// enter returns the turn of the key. The caller must leave it later.
 func (t *turns) enter(topic string) *turn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -106,7 +107,7 @@ func (t *turns) leave(topic string, one *turn) {
 	}
 }
 
-// wake has the caller that tries make another attempt.
+// wake tells the caller whose turn it is to make another attempt.
 func (t *turns) wake(topic string) {
 	t.mu.Lock()
 	one := t.byTopic[topic]
