@@ -25,7 +25,7 @@ var (
 	ErrQueueRefused = errors.New("queue takes no items")
 	// ErrMalformed reports that an item does not parse.
 	ErrMalformed = errors.New("malformed item")
-	// ErrHeld reports that another process holds the lock. It comes as a *HeldError.
+	// ErrHeld reports that another process holds the lock. It is returned as a *HeldError.
 	ErrHeld = errors.New("lock is held")
 	// ErrNotHeld reports that the identifier does not hold the lock.
 	ErrNotHeld = errors.New("lock is not held")
@@ -86,7 +86,7 @@ func seconds(score float64) lua.Opt[time.Time] {
 // foreignScore is the year 5138 in seconds; present times in milliseconds or a smaller unit are greater.
 const foreignScore = 1e11
 
-// Scripts are all scripts of this package, for lua.Preload.
+// Scripts returns all scripts of this package, for lua.Preload.
 func Scripts() []*lua.Script {
 	return []*lua.Script{
 		&script.ExecuteLaterScript, &script.DueScript, &script.MoveDueScript, &script.TakeScript,

@@ -5,7 +5,7 @@
 //	queue:<q>       list    items, RPUSH at the end, taken from the head
 //	lock:<name>     string  uuid of the holder; no time to live unless asked for
 //
-// Beside the keys of the book there are three of this package's own, which the programs of the book do not read:
+// Besides the keys of the book, this package has three keys of its own, which the programs of the book do not read:
 //
 //	malformed:      list    items that no worker can parse, with their bytes
 //	working:<name>  list    the one item that the worker of that name runs

@@ -14,8 +14,8 @@ import (
 // Task is a call of a function by name, now or later.
 type Task struct {
 	Name string
-	// Args become a JSON array by encoding/json, nil of any type an empty one; json.RawMessage is parsed and written in
-	// Python's form. A text that is not UTF-8 is an ErrArgs.
+	// Args become a JSON array by encoding/json. A nil of any type becomes an empty array. A json.RawMessage is parsed
+	// and written in Python's form. A text that is not UTF-8 is an ErrArgs.
 	Args any
 	// Delay is the time until the task is due; 0 and less adds it to its queue immediately.
 	Delay time.Duration
@@ -44,8 +44,8 @@ func (c *Client) ExecuteLater(ctx context.Context, queue, name string, args any,
 // others to the end of the queue. Tasks of the same delay are due in their order. A retry after a lost reply does not
 // add them twice.
 //
-// At most MaxBatch tasks and 1 MiB, else lua.ErrTooLarge. Errors of the input, before anything is sent: ErrArgs,
-// lua.ErrBadName.
+// More than MaxBatch tasks or 1 MiB are a lua.ErrTooLarge. Bad input is an ErrArgs or a lua.ErrBadName, before anything
+// is sent.
 //
 // Keys: delayed:, queue:<queue>, sent:<id of the first>. Cost: O(log n) for each delayed
 // task, O(1) for each other.
@@ -78,7 +78,7 @@ func (c *Client) ExecuteAll(ctx context.Context, queue string, tasks ...Task) (E
 	return out, nil
 }
 
-// receiptLife is longer than any call is retried.
+// receiptLife is longer than the time for which any call is retried.
 const receiptLife = time.Minute
 
 func executeError(queue string, err error) error {

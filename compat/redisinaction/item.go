@@ -22,7 +22,7 @@ type Item struct {
 	Args json.RawMessage
 	// Raw is the whole item.
 	Raw []byte
-	// Again reports that a worker of that name took the item before and did not finish it.
+	// Again reports that a worker with the same name took the item before and did not finish it.
 	Again bool
 }
 

@@ -19,12 +19,12 @@ import (
 // LockOptions are the settings of one AcquireLock. The zero value tries for 10 s and holds the lock until it is
 // released, as the book's acquire_lock does.
 type LockOptions struct {
-	// Wait is how long to try; below 0 until ctx ends. Default 10 s, as in the book.
+	// Wait is how long to try. Below 0 means until ctx ends. Default 10 s, as in the book.
 	Wait time.Duration
-	// Once tries once, and Wait is not read.
+	// Once makes only one attempt. Wait is then ignored.
 	Once bool
-	// TTL is how long the lock is held if it is not released, by the server's clock, from its last attempt on; at least
-	// 1 ms. 0 is for ever: if this process dies, the lock stays held until its key is deleted.
+	// TTL is how long the lock is held if it is not released, by the server's clock, from the last attempt on. At least
+	// 1 ms. 0 means for ever: if this process dies, the lock stays held until its key is deleted.
 	TTL time.Duration
 	// Heal, above 0, is set as the time to live of a lock that another process holds without one. It must be longer
 	// than any process holds the lock: a live holder loses it too.
@@ -34,7 +34,7 @@ type LockOptions struct {
 // HeldError reports that another process holds a lock. It matches ErrHeld.
 type HeldError struct {
 	Name string
-	// Remaining is how long it is held at most; absent if it has no time to live.
+	// Remaining is how long the lock is held at most. It is absent if the key has no TTL.
 	Remaining lua.Opt[time.Duration]
 }
 
@@ -54,9 +54,9 @@ func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 // release in Python sends no notification. Waiters have no order.
 //
 // A *HeldError reports that another process held the lock until Wait was over, or until ctx ended; then it is joined
-// with the cause of ctx. With any error the lock is not held: if a lost reply may have acquired it, it is released,
-// for up to 10 s. If that fails too the error is lua.ErrOutcomeUnknown. A request that the server gets after its
-// release acquires the lock for nobody: a TTL ends that.
+// with the cause of ctx. With any error the lock is not held: if a lost reply may have acquired it, AcquireLock tries
+// for up to 10 s to release it. If that fails too, the error is lua.ErrOutcomeUnknown. A request that the server gets
+// after its release acquires the lock for nobody, until its TTL ends.
 //
 // Keys: lock:<name>. Cost: O(1) for each try.
 func (c *Client) AcquireLock(ctx context.Context, name string, opts *LockOptions) (identifier string, err error) {
@@ -141,7 +141,7 @@ func (a *acquire) wait(ctx context.Context) error {
 	}
 }
 
-// try makes one attempt, and another one where what it acquired is over when the reply comes.
+// try makes one attempt. If the lock that it acquired has expired when the reply comes, it makes another one.
 func (a *acquire) try(ctx context.Context) (r script.AcquireLockResult, err error) {
 	lease.InTime(func(sent time.Time) (until time.Time) {
 		r, err = script.AcquireLock(ctx, a.redis, script.AcquireLockParams{
@@ -155,8 +155,8 @@ func (a *acquire) try(ctx context.Context) (r script.AcquireLockResult, err erro
 	return r, err
 }
 
-// failed releases a lock that may have been acquired. What is released is not unknown any more: the error is that of
-// the connection then.
+// failed releases a lock that may have been acquired. After a release the outcome is known, so the error is only that
+// of the connection.
 func (a *acquire) failed(ctx context.Context, held *HeldError, err error) error {
 	if errors.Is(err, lua.ErrOutcomeUnknown) {
 		undo, cancel := detached(ctx)
@@ -183,8 +183,8 @@ func detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 }
 
-// ReleaseLock releases the lock. It works after ctx has ended too, the usual case in a deferred call, and takes at
-// most 10 s. ErrNotHeld reports that the identifier did not hold it: it was released before, or it expired and
+// ReleaseLock releases the lock. It also works after ctx has ended, which is usual in a deferred call, and takes at
+// most 10 s. ErrNotHeld reports that the identifier did not hold the lock: it was released before, or it expired and
 // another process may have held it since. After a lost reply, a lock that does not exist counts as released by this
 // call.
 //
@@ -212,9 +212,9 @@ func (c *Client) release(ctx context.Context, name, identifier string) (bool, er
 	return released || bool(again), err
 }
 
-// ExtendLock sets a new time to live of a lock that the identifier holds, from now on by the server's clock; at least
-// 1 ms. A time to live that is longer stays: a copy of an earlier call that arrives late shortens none. ErrNotHeld
-// reports that the identifier does not hold it.
+// ExtendLock sets the TTL of a lock that the identifier holds, from now on, by the server's clock. At least 1 ms. A
+// longer TTL stays, so a late copy of an earlier call shortens none. ErrNotHeld reports that the identifier does not
+// hold the lock.
 //
 // Keys: lock:<name>. Cost: O(1).
 func (c *Client) ExtendLock(ctx context.Context, name, identifier string, ttl time.Duration) error {

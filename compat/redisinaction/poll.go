@@ -18,7 +18,7 @@ type Polled struct {
 	Malformed []MalformedItem
 	// Now is the server's time.
 	Now time.Time
-	// NextDue is when the next item is due. It is in the past when more are due than one call moves.
+	// NextDue is when the next item is due. It is in the past if more items are due than one call moves.
 	NextDue lua.Opt[time.Time]
 }
 
@@ -29,13 +29,13 @@ type MalformedItem struct {
 }
 
 // PollQueue moves up to MaxBatch due items to their queues, earliest first, never before their time by the server's
-// clock. Each step reads due items, and moves them by one script, which leaves alone items whose score has changed.
-// Any number of processes may poll, the book's pollers too: each item is moved once. The locks that the book's
-// pollers take on an item are not checked, so the lock of a dead poller blocks nothing.
+// clock. Each step reads due items and moves them with one script, which skips items whose score has changed. Any
+// number of processes may poll, also the book's pollers: each item is moved once. PollQueue does not check the locks
+// that the book's pollers take on an item, so the lock of a dead poller blocks nothing.
 //
-// An item that cannot be parsed goes to malformed: with its bytes. Two errors come with a result, after everything
-// else was moved: ErrForeignScore and ErrQueueRefused. Items behind the first 10 000 refused ones are not moved.
-// After a lost reply, Moved can be too low.
+// An item that cannot be parsed goes to malformed: with its bytes. ErrForeignScore and ErrQueueRefused are returned
+// with a result, after everything else was moved. Items after the first 10 000 refused ones are not moved. After a lost
+// reply, Moved can be too low.
 //
 // Keys: delayed:, malformed:, queue:<q> of the items. Cost: O(log n) for each item.
 func (c *Client) PollQueue(ctx context.Context) (Polled, error) {
