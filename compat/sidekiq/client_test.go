@@ -359,6 +359,10 @@ func TestPushOnceIsKnownByItsToken(t *testing.T) {
 	require.Len(t, f.queue("x"), 3, "jobs of one run")
 	require.Len(t, f.queue("y"), 1)
 	require.False(t, f.client.SIsMember(f.ctx, f.key("queues"), "z").Val(), "a queue of jobs for later alone")
+	finished := `{"class":"W","args":[],"queue":"done","jid":"c","created_at":1.5,"enqueued_at":2.5}`
+	_, err = f.d.PushOnce(f.ctx, "done", time.Minute, []sidekiq.Job{{Payload: []byte(finished)}})
+	require.NoError(t, err)
+	require.Equal(t, []string{finished}, f.queue("done"), "a payload with its enqueued_at is pushed as it is")
 	_, err = f.d.PushOnce(f.ctx, "a{b}", time.Minute, jobs)
 	require.ErrorIs(t, err, lua.ErrBadName)
 	require.NotContains(t, err.Error(), "a{b}", "a token can be a secret")
