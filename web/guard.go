@@ -47,11 +47,11 @@ func (h *handler) roleOf(r *http.Request) (Role, error) {
 	return role, nil
 }
 
-// IsLocal reports whether a request is of this machine, as the handler asks where Options.Authorize is nil: the
-// connection comes from a loopback address, no header says that a proxy forwarded it (Forwarded, Via, X-Forwarded-*,
-// X-Real-IP and the like), and the Host header is localhost or a loopback address. It is for an Authorize that gives
-// this machine more rights than others. A proxy on this machine that sends none of these headers, and this machine's
-// name as the Host, cannot be recognised: let it add X-Forwarded-For.
+// IsLocal reports whether a request comes from this machine: the connection comes from a loopback address, no header
+// says that a proxy forwarded it (Forwarded, Via, X-Forwarded-*, X-Real-IP and the like), and the Host header is
+// localhost or a loopback address. The handler uses it when Options.Authorize is nil. It is for an Authorize that gives
+// this machine more rights than others. IsLocal cannot recognise a proxy on this machine that sends none of these
+// headers and this machine's name as the Host: let it add X-Forwarded-For.
 func IsLocal(r *http.Request) bool { return notLocal(r, false) == "" }
 
 // notLocal says why a request is not of this machine. A name in the Host header that is not of this machine is how a

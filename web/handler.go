@@ -17,7 +17,7 @@ import (
 	"github.com/luatomic/luatomic/internal/meter"
 )
 
-// Handler serves the page of a server; nil options mean the defaults. Nothing is sent and nothing starts before the
+// Handler serves the pages of a server; nil options mean the defaults. Nothing is sent and nothing starts before the
 // first request. The handler does not close the clients.
 func Handler(client redis.UniversalClient, opts *Options) http.Handler {
 	h := &handler{client: client, writer: client, pages: pages(), waiting: make(chan struct{}, MaxAtOnce),

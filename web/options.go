@@ -25,9 +25,9 @@ type Role uint
 const (
 	// View shows counts, names, ids, times and states.
 	View Role = 1 << iota
-	// Texts shows what programs wrote for people: reasons, notes, headers.
+	// Texts shows texts that programs wrote for people: reasons, notes, headers.
 	Texts
-	// Bodies shows the body of a job where it is asked for.
+	// Bodies shows the body of a job on request.
 	Bodies
 	// Jobs requeues, cancels, reschedules, buries and deletes jobs.
 	Jobs
@@ -47,40 +47,41 @@ const (
 // Has reports whether the role has all of these rights.
 func (r Role) Has(rights Role) bool { return r&rights == rights }
 
-// Options are the settings of a Handler. The zero value shows a server to this machine alone, and changes nothing.
+// Options are the settings of a Handler. The zero value shows a server to this machine only, and changes nothing.
 type Options struct {
 	// Prefix is the Prefix of the queues, locks and buses that are shown.
 	Prefix string
 	// Path is where the handler is mounted, such as "/luatomic". Default: the root.
 	Path string
-	// Write allows changes. Without it all rights beyond reading are taken from every role.
+	// Write allows changes. Without it every role can only read.
 	Write bool
 	// WriteClient, if set, makes the changes. The other client then needs no right to write.
 	WriteClient redis.UniversalClient
-	// Authorize, if set, says what a request may do. The URL alone names the object, each parameter once: "name" of a
-	// queue, lock or bus, with "tag" of a queue and "kind" of a lock. The handler reads it there too, and answers 400
-	// to a form that has one of them. Without Authorize, requests of this machine may do everything and all others
-	// nothing; IsLocal is that test, for an Authorize that makes the same difference.
+	// Authorize, if set, returns what a request may do. Only the URL names the object, each parameter once: "name" of a
+	// queue, lock or bus, with "tag" of a queue and "kind" of a lock. The handler reads them from the URL too, and
+	// answers 400 to a form that has one of them. Without Authorize, requests from this machine may do everything and
+	// all others nothing. An Authorize can make the same test with IsLocal.
 	Authorize func(*http.Request) Role
-	// Hosts are the names by which the page is reached, without a port, in any case. Requests for another Host are
-	// refused; an empty name matches none. Default: those of this machine, and any name where Authorize is set.
+	// Hosts are the names by which the page is reached, without a port, in upper or lower case. Requests for another
+	// Host are refused; an empty name matches none. Default: the names of this machine, or any name if Authorize is
+	// set.
 	Hosts []string
-	// Redact, if set, returns what is shown of a body, and what a search finds in it.
+	// Redact, if set, returns the part of a body that is shown and searched.
 	Redact func(queue, kind string, body []byte) []byte
-	// Sidekiq are the settings of the Sidekiq that uses the same server. It is shown where it has a queue.
+	// Sidekiq are the settings of the Sidekiq that uses the same server. It is shown if it has a queue.
 	Sidekiq *sidekiq.Options
-	// OnAction, if set, is called after each change that was tried, for an audit log. It must not block.
+	// OnAction, if set, is called after each attempted change, for an audit log. It must not block.
 	OnAction func(*http.Request, Action)
-	// OnError, if set, is called with each failure of the server, under the number that the page shows.
+	// OnError, if set, is called with each failure of the server and the number that the page shows for it.
 	OnError func(id string, err error)
 }
 
 // Action is a change that a request has made, or failed to make.
 type Action struct {
-	// Verb is what was done, such as "requeue", and Target to what: "queue mail", "lock nightly"; "queue mail {blue}"
-	// is the queue of the tag blue.
+	// Verb is what was done, such as "requeue". Target is what it was done to, such as "queue mail" or "lock nightly";
+	// "queue mail {blue}" is the queue of the tag blue.
 	Verb, Target string
-	// IDs are the first hundred jobs, Done how many things were changed.
+	// IDs are the first hundred jobs. Done is the number of things changed.
 	IDs  []string
 	Done int
 	Err  error
