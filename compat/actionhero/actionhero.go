@@ -9,8 +9,8 @@
 //	                                 {"value":...,"createdAt":...} from ActionHero 29 on
 //
 // ActionHero checks the lock with one command and acts with the next. Here, each of Lock, Unlock, Load, Save and
-// Destroy is one script: no other command runs between the check and the write. docs/actionhero.md lists what stays
-// racy on the side of ActionHero.
+// Destroy is one script: no other command runs between the check and the write. docs/actionhero.md lists the races that
+// remain on the side of ActionHero.
 //
 // A call is:
 //
@@ -18,13 +18,13 @@
 //	  │ do {id, method, args} ───────────────────────────────────▶ runs the method
 //	  │ ◀──────────────────────────────────── doResponse {id, response} ──┘
 //
-// All nodes and the caller itself receive every message; the first response wins. Nothing is stored: a message
-// without a subscriber is lost. So a call is made at most once, and can time out although the method ran. PUBLISH is
-// one command and atomic by itself: it needs no script. Where both sides are Go, luatomic.Bus loses nothing.
+// All nodes and the caller itself receive every message; the first response wins. Nothing is stored: a message without
+// a subscriber is lost. So a call is made at most once, and can time out although the method ran. PUBLISH is one atomic
+// command and needs no script. Where both sides are Go, luatomic.Bus loses nothing.
 //
 // ActionHero up to 17 ends its process on many messages that seem harmless: a method that it does not have, one
-// argument too many, a response that is not an array. A Node sends none of these; see [Era]. ActionHero from
-// 18 on ends it where a method throws, or its name is not a function: see [Options].
+// argument too many, a response that is not an array. A [Node] sends none of these; see [Era]. ActionHero from 18 on
+// ends its process when a method throws or its name is not a function; see [Options].
 package actionhero
 
 import (
@@ -60,14 +60,13 @@ var (
 	ErrNoResponders = errors.New("actionhero: no responder: no other node is subscribed to the channel")
 	// ErrTimeout reports that no response arrived in time. The method may have run.
 	ErrTimeout = errors.New("actionhero: RPC Timeout")
-	// ErrRemote reports that the method answered with an error and nothing else. The message does not carry the error
-	// itself.
+	// ErrRemote reports that the method answered only with an error. The message does not carry the error itself.
 	ErrRemote = errors.New("actionhero: unknown remote error")
 	// ErrUndeclared reports that the method is not in Options.Methods, or, in the callback era, has another number of
-	// arguments. Nothing is sent: it could end the processes of the nodes.
+	// arguments. Nothing is sent, because the call could end the processes of the nodes.
 	ErrUndeclared = errors.New(
 		"actionhero: method is not declared in Options.Methods, or with another number of arguments")
-	// ErrBadName reports that ActionHero misreads a name, or fails on it.
+	// ErrBadName reports a name that ActionHero misreads or fails on.
 	ErrBadName = errors.New("actionhero: bad name")
 	// ErrNotRunning reports that the node's Run is not running or not yet connected.
 	ErrNotRunning = errors.New("actionhero: not connected; is the node's Run running?")
@@ -76,7 +75,7 @@ var (
 // LockedError reports the holder of a lock. It matches ErrLocked.
 type LockedError struct {
 	Key, Holder string
-	// Remaining is the remaining time of the lock, -1 where it never expires: its holder died before it set the TTL.
+	// Remaining is the remaining time of the lock, or -1 if it never expires: its holder died before it set the TTL.
 	Remaining time.Duration
 }
 
@@ -91,7 +90,8 @@ func (e *LockedError) Error() string {
 // Is matches ErrLocked.
 func (e *LockedError) Is(target error) bool { return target == ErrLocked }
 
-// An Era is the form in which ActionHero's versions answer. In a mixed cluster, use the era of the oldest node.
+// An Era is a group of ActionHero versions that answer in the same form. In a mixed cluster, use the era of the oldest
+// node.
 type Era uint8
 
 const (

@@ -27,7 +27,7 @@ type Layout uint8
 const (
 	// Stamped is the layout of ActionHero up to 28, with expireTimestamp and readAt. All versions read it.
 	Stamped Layout = iota
-	// Plain is the layout of ActionHero 29, byte for byte. Older nodes take such items for expired.
+	// Plain is the layout of ActionHero 29, byte for byte. Older nodes treat such items as expired.
 	Plain
 )
 
@@ -51,8 +51,8 @@ type CacheOptions struct {
 // Cache is api.cache of an ActionHero cluster. Its methods are safe for concurrent use;
 // all callers of one Cache are one owner of locks.
 //
-// Lock and item are two keys. On a Redis Cluster, calls for an item need a key with a
-// {tag}; others are refused there (CROSSSLOT), and nothing is changed.
+// Lock and item are two keys. On a Redis Cluster, calls for an item need a key with a {tag}. Other calls are refused
+// (CROSSSLOT) and change nothing.
 type Cache struct {
 	client lua.Client
 	opts   CacheOptions
@@ -96,14 +96,14 @@ type Check struct {
 	OK bool
 	// Holder is the name in the lock, empty without a lock.
 	Holder string
-	// Remaining is the remaining time of the lock by the server's clock, -1 where it never expires.
+	// Remaining is the remaining time of the lock by the server's clock, or -1 if the lock never expires.
 	Remaining time.Duration
 }
 
 // CheckLock checks whether the lock of the key lets this Cache pass, until it does or the retry window is over; 0
-// checks once. Between two checks it sleeps for LockRetry, or for the remaining time of the lock where that is less.
-// The last check is at the end of the window. One call for each check; nothing is written. It returns ctx's cause
-// when ctx ends.
+// checks once. Between two checks it sleeps for LockRetry, or for the remaining time of the lock if that is less. The
+// last check is at the end of the window. Each check is one call; nothing is written. It returns ctx's cause when ctx
+// ends.
 func (c *Cache) CheckLock(ctx context.Context, key string, retry time.Duration) (Check, error) {
 	end := time.Now().Add(retry)
 	for {
@@ -140,9 +140,9 @@ func remaining(d time.Duration) time.Duration {
 }
 
 // Lock acquires the lock of the key for ttl, 0 for LockDuration; ttl is rounded up to whole seconds, as ActionHero
-// does, less EndMargin. It does not wait. It reports whether this call holds the lock: false where another owner has
-// it, and, with Deny, where this Cache's own name has it. A lock of this name without a TTL is acquired: the process
-// that set it has died. A lock that this Cache took and whose end another process has changed is not: a process of
+// does, less EndMargin. It does not wait. It reports whether this call holds the lock: false if another owner has it,
+// or, with Deny, if this Cache's own name has it. Lock acquires a lock of this name without a TTL: the process that set
+// it has died. It does not acquire a lock that this Cache took and whose end another process has changed: a process of
 // ActionHero up to 17 may be inside.
 //
 // One call, one write that sets the value and the TTL. After a lost reply the error is lua.ErrOutcomeUnknown: the
@@ -174,10 +174,10 @@ func wholeSeconds(d time.Duration) time.Duration {
 	return (d + time.Second - 1).Truncate(time.Second)
 }
 
-// Unlock deletes the lock of the key if it has this Cache's name, and reports whether the key is free: true too where
-// it was not locked, as in ActionHero; false where another owner has it. A lock that this Cache took and whose end
-// another process has changed is left alone until that end, and the result is false: a process of ActionHero up to 17
-// may be inside.
+// Unlock deletes the lock of the key if it has this Cache's name, and reports whether the key is free. As in
+// ActionHero, that is true even if the key was not locked, and false if another owner has the lock. A lock that this
+// Cache took and whose end another process has changed is left alone until that end, and the result is false: a process
+// of ActionHero up to 17 may be inside.
 //
 // One call. After a lost reply the error is lua.ErrOutcomeUnknown. Retry, unless another caller of the same name may
 // have locked the key since.

@@ -81,15 +81,14 @@ func (c *call) snapshot() (came []*Response, can int, err error) {
 }
 
 // DoCluster calls a method on all nodes, or on the node that has the connection, and returns the first response. args
-// become a list of JSON; in the callback era their number must be that of Options.Methods. Every node that serves the
-// method runs it, this one too.
+// become a JSON list. In the callback era their number must match Options.Methods. Every node that serves the method
+// runs it, including this one.
 //
-// The call is made at most once and waits for Timeout or ctx. One PUBLISH; it is sent once this node is subscribed
-// and the call is registered, so no response is missed. The error is ErrNoResponders where no other node is
-// subscribed (known after one round trip, where all nodes are on one server), ErrTimeout, ErrRemote with the
-// response, ErrUndeclared, ErrEncoding or ErrBadName. A node that receives the call and does not have the method sends
-// nothing. In the promise eras a method that throws, or a name that is there and is not a function, ends the process of
-// each node that runs it: see Options.Methods.
+// The call is made at most once and waits for Timeout or ctx. It is one PUBLISH, sent after this node has subscribed
+// and registered the call, so no response is missed. The error is ErrNoResponders if no other node is subscribed (known
+// after one round trip if all nodes are on one server), ErrTimeout, ErrRemote with the response, ErrUndeclared,
+// ErrEncoding or ErrBadName. A node that does not have the method sends nothing. In the promise eras a method that
+// throws, or a name that exists but is not a function, ends the process of each node that runs it: see Options.Methods.
 func (n *Node) DoCluster(ctx context.Context, method string, args []any, connectionID string) (*Response, error) {
 	var first *Response
 	err := n.do(ctx, method, args, connectionID, n.opts.Timeout, func(came []*Response, can int) (bool, error) {
@@ -113,8 +112,8 @@ func (n *Node) DoCluster(ctx context.Context, method string, args []any, connect
 }
 
 // Gather calls a method as DoCluster does and returns the responses within the window, by serverId: the first of each
-// node. It returns earlier when all receivers of the call have answered. Without a response it returns an empty map
-// and no error. Where no other node is subscribed, it returns ErrNoResponders.
+// node. It returns earlier when all receivers of the call have answered. Without a response it returns an empty map and
+// no error. If no other node is subscribed, it returns ErrNoResponders.
 //
 // A node that failed has no response, or in the callback era one with an Err.
 func (n *Node) Gather(
@@ -139,8 +138,8 @@ func (n *Node) Gather(
 
 // Cast calls a method on all nodes, or on the node that has the connection, and waits for no response, as doCluster
 // does without a callback. args are those of DoCluster. One PUBLISH, at most once; Run need not be running. The error
-// is ErrNoResponders where no process is subscribed, ErrUndeclared, ErrEncoding or ErrBadName, or wraps the cause of
-// ctx' end, after which the message may still arrive; no error does not mean that a node ran the method.
+// is ErrNoResponders if no process is subscribed, ErrUndeclared, ErrEncoding or ErrBadName, or wraps the cause of ctx'
+// end, after which the message may still arrive. A nil error does not mean that a node ran the method.
 func (n *Node) Cast(ctx context.Context, method string, args []any, connectionID string) error {
 	text, _, err := n.request(method, args, connectionID)
 	if err != nil {

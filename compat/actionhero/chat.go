@@ -11,7 +11,7 @@ import (
 // ChatMessage is a message in a room.
 type ChatMessage struct {
 	Room string
-	// ConnectionID is the sender. Empty is sent as 0, ActionHero's id of the server itself.
+	// ConnectionID is the sender. An empty one is sent as 0, ActionHero's id of the server itself.
 	ConnectionID string
 	Message      any
 	SentAt       time.Time // zero: now, by this process' clock

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// EndMargin is how much earlier than its whole seconds a lock of a Cache ends. An EXPIRE that ActionHero up to 17 sends
-// for the lock of another ends later, so that Unlock recognizes it.
+// EndMargin is how much before its whole seconds a lock of a Cache ends. A lock whose end ActionHero up to 17 has
+// changed by EXPIRE ends later, so that Unlock recognizes this.
 const EndMargin = 10 * time.Millisecond
 
 // ends remembers when the locks of a Cache end, in ms by the server's clock. Locks that nobody unlocks are forgotten

@@ -14,7 +14,7 @@ import (
 // An Item is the result of Load.
 type Item struct {
 	Key string
-	// Value is JSON, as it was saved. It is nil where an undefined value was saved.
+	// Value is JSON, as it was saved. It is nil if an undefined value was saved.
 	Value json.RawMessage
 	// CreatedAt and ReadAt are by the clock of the process that wrote them. ReadAt is the last read before this Load,
 	// zero for none.
@@ -105,8 +105,8 @@ func fromJS(ms *float64) time.Time {
 // the Stamped layout the TTL of the key is rounded up to whole seconds, as ActionHero does, and expireTimestamp is
 // exact.
 //
-// The check of the lock and the write are one script, one call. The error is ErrLocked where another owner holds the
-// lock, lua.ErrTooLarge above 1 MiB, and ErrEncoding for a text that is not UTF-8.
+// The check of the lock and the write are one script, one call. The error is ErrLocked if another owner holds the lock,
+// lua.ErrTooLarge above 1 MiB, and ErrEncoding for a text that is not UTF-8.
 func (c *Cache) Save(ctx context.Context, key string, value any, ttl time.Duration) error {
 	text, err := encode(value)
 	if err != nil {
@@ -147,7 +147,7 @@ func encode(value any) (json.RawMessage, error) {
 }
 
 // Destroy deletes an item, and reports whether it existed. The check of the lock and the deletion are one script, one
-// call. The error is ErrLocked where another owner holds the lock; after a lost reply it is lua.ErrOutcomeUnknown.
+// call. The error is ErrLocked if another owner holds the lock; after a lost reply it is lua.ErrOutcomeUnknown.
 func (c *Cache) Destroy(ctx context.Context, key string) (bool, error) {
 	r, err := script.CacheDestroy(ctx, c.client, script.CacheDestroyParams{
 		Lock: c.lock(key), Item: c.item(key), Name: c.opts.LockName,

@@ -30,15 +30,16 @@ type Options struct {
 	ServerID string
 	// Era is the era of the oldest node of the cluster. Default Promise.
 	Era Era
-	// Methods are the methods of the nodes, with the number of their arguments, in the callback era of those before the
-	// callback. In that era no other method is called, nor one with another number: it would end the processes. In the
-	// promise eras the list is optional. Where it is given, no other method is called, and the number does not count.
+	// Methods are the methods of the nodes with the number of their arguments, in the callback era without the
+	// callback. In that era no other method is called, nor any with another number of arguments: the call would end the
+	// processes. In the promise eras the list is optional. If it is given, no other method is called, and the numbers
+	// are ignored.
 	//
-	// A node of the promise eras does not catch what its method throws: on Node.js 15 or newer its process ends. That
-	// is so for an async function that throws, and for the name of an object that is not a function, such as
-	// api.connections.connections. List only functions that catch what they throw, and answer with a value of JSON.
+	// A node of the promise eras does not catch what its method throws: on Node.js 15 or newer its process ends. The
+	// same holds for an async function that throws, and for the name of an object that is not a function, such as
+	// api.connections.connections. List only functions that catch what they throw and answer with a JSON value.
 	Methods map[string]int
-	// Timeout is general.rpcTimeout: how long a call waits and a handler may run. Default 5 s.
+	// Timeout is general.rpcTimeout: how long a call waits, and how long a handler may run. Default 5 s.
 	Timeout time.Duration
 	// Hold is how long the response to a caller of era Promise18 is delayed, counted from its call. Such a caller
 	// registers its call after its PUBLISH has returned, and an earlier response is lost. A process under load may
@@ -55,7 +56,7 @@ type Options struct {
 type Request struct {
 	Method   string
 	ServerID string // of the caller
-	// ConnectionID is the connection that was addressed, empty where all nodes were.
+	// ConnectionID is the connection that was addressed, or empty if all nodes were.
 	ConnectionID string
 	Args         []json.RawMessage
 }
@@ -73,9 +74,8 @@ func (r *Request) Bind(into ...any) error {
 	return nil
 }
 
-// A Handler answers a call. Its result becomes JSON; see Args for the callback era. With an error there is no
-// response in the promise eras, and [{}] in the callback era, as with callback(error). Its
-// context ends with Run, and after Timeout.
+// A Handler answers a call. Its result becomes JSON; see Args for the callback era. An error sends no response in the
+// promise eras, and [{}] in the callback era, as callback(error) does. Its context ends with Run, and after Timeout.
 type Handler func(ctx context.Context, r *Request) (any, error)
 
 // A Message is a message that is neither a call nor a response, such as chat.
@@ -112,7 +112,7 @@ type Stats struct {
 	Calls     int64 // calls published
 	Served    int64 // requests whose handler ran
 	Failed    int64 // handlers that returned an error or panicked
-	Shed      int64 // requests dropped as too many handlers ran
+	Shed      int64 // requests dropped because too many handlers ran
 	Unknown   int64 // requests for methods that are not served here
 	BadToken  int64 // messages with another serverToken
 	Malformed int64 // messages that are not a JSON object, or lack a field of their type
@@ -171,8 +171,8 @@ func NewNode(client lua.Client, opts *Options) *Node {
 // ServerID is this node's name.
 func (n *Node) ServerID() string { return n.opts.ServerID }
 
-// Handle serves a method, such as api.jobs.run, on requests for all nodes and for the connections that Own names.
-// Nothing else can be called from outside. A second Handle of the same name replaces the first; nil removes it.
+// Handle serves a method, such as api.jobs.run, for requests to all nodes and to the connections that Own names. Other
+// nodes can call only methods that have a Handle. A second Handle of the same name replaces the first; nil removes it.
 //
 // Nodes up to 17 end their process when they receive a call of a method that they do not have. Beside such nodes,
 // call this method only for a connection of this node.
@@ -190,8 +190,8 @@ func (n *Node) Handle(method string, h Handler) error {
 	return nil
 }
 
-// OnMessage receives messages of a type, also this node's own. receive is called for one message at a time and must
-// not block; nil removes it.
+// OnMessage receives messages of a type, including this node's own. receive is called for one message at a time and
+// must not block; nil removes it.
 func (n *Node) OnMessage(messageType string, receive func(Message)) error {
 	if err := checkType(messageType); err != nil {
 		return err
@@ -206,7 +206,7 @@ func (n *Node) OnMessage(messageType string, receive func(Message)) error {
 	return nil
 }
 
-// Own makes this node answer requests for a connection, beside those for all.
+// Own makes this node answer requests for a connection, in addition to those for all nodes.
 func (n *Node) Own(connectionID string) error {
 	if connectionID == "" {
 		return fmt.Errorf("%w: an empty connection means all nodes", ErrBadName)
@@ -227,9 +227,9 @@ func (n *Node) Disown(connectionID string) {
 	delete(n.owned, connectionID)
 }
 
-// Run stays subscribed until ctx ends, reconnects, and returns ctx's cause once the handlers have returned. A node
-// runs once. Messages published while the connection is broken are lost: calls that wait for one end with ErrTimeout.
-// Where the server refuses to subscribe the node anew, OnError gets each refusal; the node asks again each 5 s.
+// Run stays subscribed until ctx ends, reconnects, and returns ctx's cause once the handlers have returned. A node runs
+// once. Messages published while the connection is broken are lost: calls that wait for one end with ErrTimeout. If the
+// server refuses to subscribe the node again, OnError gets each refusal, and the node retries every 5 s.
 func (n *Node) Run(ctx context.Context) error {
 	if !n.running.CompareAndSwap(false, true) {
 		return errors.New("actionhero: Run was called before; make a new node")
@@ -300,9 +300,9 @@ func (n *Node) report(err error) {
 	}
 }
 
-// Publish sends a message of a type of the application's own, with these fields: nodes pass it to
-// api.redis.subscriptionHandlers of that type. Publish sets messageType, serverToken and serverId. One PUBLISH, at
-// most once; Run need not be running. Use Chat for chat.
+// Publish sends a message of an application-defined type with these fields. Nodes pass it to
+// api.redis.subscriptionHandlers of that type. Publish sets messageType, serverToken and serverId. One PUBLISH, at most
+// once; Run need not be running. Use Chat for chat.
 func (n *Node) Publish(ctx context.Context, messageType string, fields map[string]any) error {
 	if err := checkType(messageType); err != nil {
 		return err

@@ -11,9 +11,8 @@ import (
 type Response struct {
 	// ServerID is the node's id. Only the token protects it.
 	ServerID string
-	// Raw is the response as it was sent: in the promise eras the value, in the callback
-	// era the list of the callback's arguments. It is nil where the method returned
-	// nothing.
+	// Raw is the response as it was sent: in the promise eras the value, in the callback era the list of the callback's
+	// arguments. It is nil if the method returned nothing.
 	Raw json.RawMessage
 	// Values are the arguments of the callback, for a node of the callback era; otherwise nil. That node sorted them
 	// as text, so the position of the error is lost: ("abc") after a nil error is ["abc",null] and ("xyz") is
@@ -21,8 +20,8 @@ type Response struct {
 	Values []json.RawMessage
 }
 
-// Decode unmarshals the value. In the callback era the value is the only argument of the callback that is not null;
-// where there are several, use Values.
+// Decode unmarshals the value. In the callback era the value is the only argument of the callback that is not null. If
+// there are several, use Values.
 func (r *Response) Decode(v any) error {
 	raw := r.Raw
 	if r.Values != nil {
@@ -55,8 +54,8 @@ func (r *Response) only() (json.RawMessage, error) {
 	return found, nil
 }
 
-// Err is ErrRemote for [{}] of the callback era: a callback with an Error and nothing else,
-// whose text is lost. An empty object looks the same.
+// Err returns ErrRemote for [{}] of the callback era: a callback that got only an Error, whose text is lost. An empty
+// object looks the same.
 func (r *Response) Err() error {
 	if len(r.Values) == 1 && string(bytes.Join(bytes.Fields(r.Values[0]), nil)) == "{}" {
 		return fmt.Errorf("%w, of %s", ErrRemote, r.ServerID)
@@ -78,8 +77,8 @@ func (m *wire) response(era Era) *Response {
 	return r
 }
 
-// Args is a handler's result with the arguments for the callback of a caller in the callback era, such as Args{nil,
-// value} for a callback that takes an error first. A caller of the promise eras gets the list.
+// Args is a handler's result for a caller in the callback era: the arguments for its callback, such as Args{nil, value}
+// for a callback that takes an error first. A caller of the promise eras gets the list.
 type Args []any
 
 // reply returns the response to a request. A caller of the callback era ends its process on everything but a list.

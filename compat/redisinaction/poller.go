@@ -46,9 +46,8 @@ func (c *Client) NewPoller(opts *PollerOptions) *Poller {
 }
 
 // Run polls until ctx ends, and returns the cause of that end. After a move it polls again in 10 ms or when the next
-// item is due; while nothing is due, in growing intervals up to Idle. After an error it waits 50 ms to 5 s. Items that
-// their queue refuses are read each time, at most 10 000: behind them it sleeps four times as long as that took, at
-// most 5 s.
+// item is due. While nothing is due, it polls in growing intervals up to Idle. After an error it waits 50 ms to 5 s.
+// Each poll reads refused items again, at most 10 000, and then sleeps four times as long as that took, at most 5 s.
 func (p *Poller) Run(ctx context.Context) error {
 	sleep := firstSleep
 	retry := newBackoff()

@@ -29,7 +29,7 @@ type WorkerOptions struct {
 // The book's workers pop an item and then run it: when a worker dies, its item is lost. A Worker moves it to
 // working:<name> instead, and removes it when it has run. After a crash the next worker of that name gets the item
 // again. Give each worker a name that it keeps, such as its host and a number, and run one worker per name at a time.
-// Items are run at least once.
+// Each item is run at least once.
 type Worker struct {
 	client *Client
 	name   string
@@ -126,8 +126,8 @@ func (w *Worker) wrap(what string, err error) error {
 	return fmt.Errorf("redisinaction: %s as worker %q: %w", what, w.name, err)
 }
 
-// Done removes the item that Take returned. It works after ctx has ended too, and takes at most 10 s. A second Done
-// of the same item returns nil.
+// Done removes the item that Take returned. It also works after ctx has ended, and takes at most 10 s. A second Done of
+// the same item returns nil.
 //
 // Keys: working:<name>. Cost: O(1).
 func (w *Worker) Done(ctx context.Context, item Item) error {
@@ -139,9 +139,9 @@ func (w *Worker) Done(ctx context.Context, item Item) error {
 	return nil
 }
 
-// Run takes items and runs them until ctx ends, and returns the cause of that end. An item is removed when its
-// handler has returned, even with an error, or panicked; OnError gets both. To run it again, the handler calls
-// ExecuteLater. Only when ctx has ended, an item whose handler returned an error stays for the next worker of that
+// Run takes items and runs them until ctx ends, and returns the cause of that end. An item is removed when its handler
+// has returned, even with an error, or panicked; OnError gets both. To run it again, the handler calls ExecuteLater.
+// There is one exception: if ctx has ended and the handler returns an error, the item stays for the next worker of that
 // name. A nil handler is refused before anything is taken.
 func (w *Worker) Run(ctx context.Context, h Handler) error {
 	if h == nil {

@@ -20,18 +20,18 @@ var ErrActiveJob = errors.New("sidekiq: not a job of Active Job")
 // wrapper is the class under which Active Job puts its jobs into Sidekiq, and that all versions of Rails know.
 const wrapper = "ActiveJob::QueueAdapters::SidekiqAdapter::JobWrapper"
 
-// ActiveJob is a job of Rails' Active Job: the object that a wrapper of Sidekiq has as its one argument.
+// ActiveJob is a job of Rails' Active Job: the object that is the one argument of Sidekiq's wrapper.
 type ActiveJob struct {
 	// Class is the name of the class that performs the job.
 	Class string
 	// Queue is the queue's name. Default "default".
 	Queue string
-	// Arguments are the job's arguments as Active Job serializes them; Args makes them of Go values, also of GlobalID,
-	// Symbol, RubyTime and Keywords. Default none.
+	// Arguments are the job's arguments as Active Job serializes them. Args makes them from Go values, including
+	// GlobalID, Symbol, RubyTime and Keywords. Default none.
 	Arguments json.RawMessage
 	// ID is Active Job's id of the job. Default a new uuid.
 	ID string
-	// Locale and Timezone are in effect while Ruby performs the job. Default "en" and that of the application.
+	// Locale and Timezone are in effect while Ruby performs the job. Default "en" and the time zone of the application.
 	Locale, Timezone string
 	// Executions is how often Active Job itself has retried the job (retry_on); retries of Sidekiq are in
 	// Delivery.Retried.
@@ -55,8 +55,8 @@ type activeJob struct {
 	EnqueuedAt string          `json:"enqueued_at"`
 }
 
-// Job returns the job of Sidekiq that carries the job: Ruby performs it as if it had been enqueued by perform_later.
-// Errors: ErrClass, ErrArgs, ErrEncoding.
+// Job returns the Sidekiq job that carries this job: Ruby performs it as if perform_later had enqueued it. Errors:
+// ErrClass, ErrArgs, ErrEncoding.
 func (a ActiveJob) Job() (Job, error) {
 	form := activeJob{
 		Class: a.Class, ID: a.ID, Queue: cmp.Or(a.Queue, "default"), Arguments: a.Arguments, Executions: a.Executions,
@@ -113,10 +113,10 @@ func (j *Delivery) ActiveJob() (ActiveJob, error) {
 	return a, nil
 }
 
-// Scan decodes the arguments one by one, as encoding/json does, from the plain form of what Active Job serializes: a
-// GlobalID is its text, which names a record and is not resolved, a symbol or a module is its name, a time RFC 3339, a
-// duration its seconds, a BigDecimal its digits; a hash loses Active Job's own keys. The number must match; keyword
-// arguments are one last hash. The error is ErrScan, also for an object of a serializer of the application.
+// Scan decodes the arguments one by one, as encoding/json does, from a plain form of what Active Job serializes. A
+// GlobalID is its text, which names a record and is not resolved. A symbol or a module is its name, a time is RFC 3339,
+// a duration its seconds, a BigDecimal its digits. A hash loses Active Job's own keys. The number must match; keyword
+// arguments are one last hash. The error is ErrScan, including for an object of a serializer of the application.
 func (a *ActiveJob) Scan(args ...any) error {
 	var raw []json.RawMessage
 	if err := json.Unmarshal(a.Arguments, &raw); err != nil {

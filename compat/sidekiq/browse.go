@@ -15,27 +15,28 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Entry is a job as a queue or a set has it. What its payload does not say is empty, and all but Payload and Score of
-// a payload that cannot be read.
+// Entry is a job as a queue or a set has it. Fields that its payload does not have are empty. If the payload cannot be
+// read, only Payload and Score are set.
 type Entry struct {
 	JID, Class string
 	// Wrapped is the class inside an Active Job wrapper.
 	Wrapped string
-	// Queue is the payload's own: where the job goes from a set.
+	// Queue is the queue that the payload names: a job in a set goes there.
 	Queue string
 	// Failures is how often it has failed. Reason is the class and the message of its last error.
 	Failures int
 	Reason   string
-	// At is when a job of a queue was enqueued. In a set it is when the job is due, in Dead when it died.
+	// At is when a job in a queue was enqueued. For a job in a set it is when the job is due, or died if the set is
+	// Dead.
 	At time.Time
-	// Score is that of a set, for Ref; 0 in a queue.
+	// Score is the job's score in a set, for Ref; 0 in a queue.
 	Score   float64
 	Payload []byte
 }
 
-// QueueEntries reads n jobs of a queue, the next to be performed first, behind the first offset. Between two calls
-// workers take jobs, so one may be missed; ScanQueue misses none. Keys: queue:<name>. Cost: O(offset + n), one round
-// trip. Errors: lua.ErrOutOfRange.
+// QueueEntries skips offset jobs of a queue and reads the next n, in the order in which they will be performed. Workers
+// take jobs between two calls, so a job may be missed; ScanQueue misses none. Keys: queue:<name>. Cost: O(offset + n),
+// one round trip. Errors: lua.ErrOutOfRange.
 func (d *Dialect) QueueEntries(ctx context.Context, queue string, offset, n int) ([]Entry, error) {
 	if err := checkPage(offset, n); err != nil {
 		return nil, err
@@ -52,8 +53,8 @@ func (d *Dialect) QueueEntries(ctx context.Context, queue string, offset, n int)
 	return out, nil
 }
 
-// SetEntries reads n jobs of a set, the earliest first, behind the first offset. Between two calls jobs leave the set,
-// so one may be missed; ScanSet misses none. Keys: the set. Cost: O(log size + offset + n), one round trip. Errors:
+// SetEntries skips offset jobs of a set and reads the next n, earliest first. Jobs leave the set between two calls, so
+// a job may be missed; ScanSet misses none. Keys: the set. Cost: O(log size + offset + n), one round trip. Errors:
 // ErrSet, lua.ErrOutOfRange.
 func (d *Dialect) SetEntries(ctx context.Context, set Set, offset, n int) ([]Entry, error) {
 	if err := errors.Join(set.check(), checkPage(offset, n)); err != nil {
@@ -110,14 +111,14 @@ func (d *Dialect) newEntry(payload []byte) Entry {
 	return e
 }
 
-// Requeue moves one job of any set to its queue now, as Sidekiq's pages do; its bytes keep but for enqueued_at. ok is
-// false when the set does not have it. The job gets the server's time as its score first, and then a script moves it
-// if it is still there: a crash in between leaves it in its set, due now, and a poller that moves it first does no
-// harm. Its retry_count stays, so the next failure counts as one more.
+// Requeue moves one job of any set to its queue now, as Sidekiq's pages do. Its bytes stay the same, except
+// enqueued_at. ok is false when the set does not have it. First the job gets the server's time as its score, and then a
+// script moves it if it is still there. A crash in between leaves the job in its set, due now, and a poller that moves
+// it first does no harm. Its retry_count stays, so the next failure counts as one more.
 //
 // Keys: the set, queues, queue:<name> of the job, luatomic:reschedule:<random>. Cost: that of Find and two round trips.
-// Errors: ErrSet, ErrJID, ErrPayload for a job without a queue, ErrQueueRefused where its queue cannot be written to;
-// then it stays.
+// Errors: ErrSet, ErrJID, ErrPayload for a job without a queue, ErrQueueRefused if its queue cannot be written to; then
+// the job stays.
 func (d *Dialect) Requeue(ctx context.Context, ref Ref) (ok bool, err error) {
 	found, ok, err := d.Find(ctx, ref)
 	if err != nil || !ok {
@@ -145,10 +146,10 @@ func wrapRequeue(set Set, err error) error {
 	return err
 }
 
-// ScanQueue yields the jobs of a queue, the newest first. A job that is in the queue during the whole scan is among
-// them: what is pushed meanwhile can make one come twice, and what workers take changes no place before it. Only where
-// others remove jobs from the middle, as Drop does, one behind them may be missed. It ends after an error. Keys:
-// queue:<name>. Cost: O(size), in steps of 200 jobs, O(size) each at worst.
+// ScanQueue yields the jobs of a queue, the newest first. It yields each job that is in the queue during the whole
+// scan. A concurrent push can make it yield a job twice; a take by a worker does not disturb it. Only if others remove
+// jobs from the middle, as Drop does, it may miss a job behind them. It ends after an error. Keys: queue:<name>. Cost:
+// O(size), in steps of 200 jobs, O(size) each at worst.
 func (d *Dialect) ScanQueue(ctx context.Context, queue string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for from := int64(0); ; from += scanned {
@@ -172,9 +173,9 @@ func (d *Dialect) ScanQueue(ctx context.Context, queue string) iter.Seq2[Entry, 
 // scanned is how many jobs of a queue one step of a scan reads.
 const scanned = 200
 
-// ScanSet yields the jobs of a set in no order. A job that is in the set during the whole scan is among them, whatever
-// is added or removed meanwhile, and can come twice. It ends after an error. Keys: the set. Cost: O(size), in steps of
-// some hundred members. Errors: ErrSet.
+// ScanSet yields the jobs of a set in no order. It yields each job that is in the set during the whole scan, even if
+// others are added or removed meanwhile, and can yield it twice. It ends after an error. Keys: the set. Cost: O(size),
+// in steps of some hundred members. Errors: ErrSet.
 func (d *Dialect) ScanSet(ctx context.Context, set Set) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		if err := set.check(); err != nil {
@@ -195,9 +196,9 @@ func (d *Dialect) ScanSet(ctx context.Context, set Set) iter.Seq2[Entry, error] 
 	}
 }
 
-// Drop removes a job from a queue before a worker takes it, as the page of that queue does. ok is false when the queue
-// does not have it, or no longer. Keys: queue:<name>. Cost and what others may do meanwhile: those of ScanQueue. When
-// the reply is lost the error is that of the connection; a repeat is safe. Errors: ErrJID.
+// Drop removes a job from a queue before a worker takes it, as Sidekiq's page of that queue does. ok is false when the
+// queue does not have the job, or no longer. Keys: queue:<name>. For the cost and the effect of concurrent changes, see
+// ScanQueue. When the reply is lost the error is that of the connection; a retry is safe. Errors: ErrJID.
 func (d *Dialect) Drop(ctx context.Context, queue, jid string) (ok bool, err error) {
 	ref := Ref{Set: Schedule, JID: jid}
 	if err := ref.check(); err != nil {

@@ -21,8 +21,8 @@ var (
 	ErrEncoding = errors.New("sidekiq: text is not UTF-8")
 )
 
-// Args encodes the values as the arguments of a job. A float stays a Float in Ruby, with a decimal point, also inside
-// []any, map[string]any and Keywords; inside other types encoding/json writes the value, and a float without fraction
+// Args encodes the values as the arguments of a job. A float stays a Float in Ruby, with a decimal point, even inside
+// []any, map[string]any and Keywords. Inside other types encoding/json writes the value, and a float without fraction
 // becomes an Integer. Errors: ErrArgs, ErrEncoding, ErrNumber.
 func Args(values ...any) (json.RawMessage, error) {
 	out := []byte{'['}

@@ -12,7 +12,7 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// MaxBatch is the limit of jobs in one step; the payloads of several have a limit of 896 KiB.
+// MaxBatch is the limit of jobs in one step. The payloads of several jobs together have a limit of 896 KiB.
 const MaxBatch = 1000
 
 // maxStep leaves space in a call for keys and the plan.
@@ -24,7 +24,8 @@ var ErrSplit = errors.New("sidekiq: more than one step can push")
 
 // Pushed is the result of a push.
 type Pushed struct {
-	// JIDs are the ids, in the order of the jobs; with an error, those of the jobs that are certainly pushed.
+	// JIDs are the ids, in the order of the jobs. With an error, they are the ids of the jobs that are certainly
+	// pushed.
 	JIDs []string
 	// Ready jobs went into their queues, Scheduled ones into the schedule.
 	Ready, Scheduled int
@@ -36,9 +37,9 @@ type Pushed struct {
 // schedule and the job's queue:<name>. Cost: O(1), for later O(log n). enqueued_at is the server's clock, read in the
 // script.
 //
-// When the reply is lost the job may be pushed or not. The error is lua.ErrOutcomeUnknown and nothing is sent again:
-// a second Push could add the job twice. PushOnce can be retried. Errors before anything is sent: ErrClass, ErrArgs,
-// ErrEncoding, ErrField, ErrNumber, ErrTime, ErrPayload, lua.ErrTooLarge.
+// When the reply is lost, the job may or may not have been pushed. The error is lua.ErrOutcomeUnknown and nothing is
+// sent again: a second Push could add the job twice. PushOnce can be retried. Errors before anything is sent: ErrClass,
+// ErrArgs, ErrEncoding, ErrField, ErrNumber, ErrTime, ErrPayload, lua.ErrTooLarge.
 func (d *Dialect) Push(ctx context.Context, job Job) (jid string, err error) {
 	pushed, err := d.PushBulk(ctx, []Job{job})
 	if err != nil {
@@ -92,9 +93,9 @@ func (d *Dialect) PushBulk(ctx context.Context, jobs []Job) (Pushed, error) {
 
 // PushOnce is PushBulk in one step under a token of the caller's. During keep, a retry with the token adds nothing,
 // whatever jobs it has, and returns the counts and time of the first push. After a lost reply the push is sent again,
-// and the caller may retry too. Set the JIDs of the jobs, or those that a retry returns are not those that were
-// pushed. More keys: luatomic:push:<token>, a short string that expires. Errors beside those of PushBulk: ErrSplit,
-// lua.ErrBadName.
+// and the caller may retry too. Set the JIDs of the jobs; otherwise a retry returns other JIDs than those that were
+// pushed. Additional key: luatomic:push:<token>, a short string that expires. Errors in addition to those of PushBulk:
+// ErrSplit, lua.ErrBadName.
 func (d *Dialect) PushOnce(ctx context.Context, token string, keep time.Duration, jobs []Job) (Pushed, error) {
 	out, err := d.pushOnce(ctx, token, keep, jobs)
 	if err != nil {

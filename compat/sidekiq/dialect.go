@@ -11,17 +11,17 @@
 //	processes       SET   identities of the worker processes
 //	stat:processed  stat:failed  STRING  counters
 //
-// Three more are this package's own: <set>:quarantine, a ZSET of members that no poller can parse, and two STRINGs that
-// expire, luatomic:push:<token>, the receipt of a push that may be retried, and luatomic:reschedule:<random>, that of a
-// Reschedule or Requeue. Work has three for jobs in flight; see there. When Options.Namespace is set, it precedes every
-// key, as with redis-namespace.
+// This package adds three keys: <set>:quarantine, a ZSET of members that no poller can parse; and two STRINGs that
+// expire, luatomic:push:<token>, the receipt of a push that may be retried, and luatomic:reschedule:<random>, the
+// receipt of a Reschedule or Requeue. Work has three keys for jobs in flight; see there. When Options.Namespace is set,
+// it precedes every key, as with redis-namespace.
 //
 // # The life of a job
 //
 // A payload is one JSON object. Push puts it into a queue, with enqueued_at by the server's clock, or into schedule;
-// one script does both, for up to 1000 jobs. When it is due, MoveDue replaces enqueued_at in its bytes and moves it
-// to its queue, in one script: a crash cannot lose it, and no two pollers, Go or Ruby, move it twice. A Ruby process
-// keeps its own gaps; docs/sidekiq.md lists them.
+// one script does both, for up to 1000 jobs. When it is due, MoveDue replaces enqueued_at in its bytes and moves it to
+// its queue, in one script: a crash cannot lose it, and no two pollers, Go or Ruby, move it twice. Ruby processes still
+// have their own gaps; docs/sidekiq.md lists them.
 //
 // The keys have no hash tag, so a Redis Cluster refuses the scripts, as it refuses Sidekiq. Use one server, or one
 // with replicas.
@@ -42,8 +42,8 @@ import (
 // the fields.
 type Version int
 
-// The versions. To 7, times are float seconds; in 8 they are whole milliseconds. Scores are float seconds in all of
-// them.
+// The versions. Up to 7, times are float seconds; in 8 they are whole milliseconds. Scores are float seconds in all
+// versions.
 const (
 	V4 Version = 4
 	V5 Version = 5
@@ -55,7 +55,7 @@ const (
 // Set is one of Sidekiq's sorted sets.
 type Set string
 
-// The sets: jobs for later, failed jobs that are retried, and failed jobs that are not.
+// The sets: jobs for later, failed jobs that will be retried, and failed jobs that will not.
 const (
 	Schedule Set = "schedule"
 	Retry    Set = "retry"
@@ -79,9 +79,9 @@ type Options struct {
 	Version Version
 	// Namespace and a colon precede every key, as with the gem redis-namespace for Sidekiq 6 and older. Default none.
 	Namespace string
-	// ExactTimes writes times for later as they are given. By default up to a millisecond is added, so that no two
-	// jobs of one step share a score: the web interface of Sidekiq deletes all jobs of a score and adds all but one
-	// again, and a crash in between loses them.
+	// ExactTimes writes due times exactly as given. By default up to a millisecond is added, so that no two jobs of one
+	// step share a score: the web interface of Sidekiq deletes all jobs of a score and then adds all but one again, and
+	// a crash in between loses them.
 	ExactTimes bool
 }
 

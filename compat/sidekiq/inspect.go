@@ -15,25 +15,26 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Inspection is what a live system shows of the Sidekiq that uses it.
+// Inspection is what a live system shows about its Sidekiq.
 type Inspection struct {
-	// Versions are those that its processes report, such as "7.3.2", sorted; Sidekiq to 6 reports none.
+	// Versions are the versions that its processes report, such as "7.3.2", sorted; Sidekiq up to 6 reports none.
 	Versions []string
-	// Sampled is how many payloads were read. Seconds and Milliseconds of them have created_at in that form: to 7, and
-	// in 8.
+	// Sampled is the number of payloads read. Seconds and Milliseconds count those with created_at in that form:
+	// seconds up to version 7, milliseconds in 8.
 	Sampled, Seconds, Milliseconds int
-	// Fields counts the payloads with a field whose middleware runs in Ruby only.
+	// Fields counts, for each field whose middleware runs in Ruby only, the payloads that have it.
 	Fields map[string]int
-	// Wrapped are the payloads of Active Job.
+	// Wrapped is the number of payloads of Active Job.
 	Wrapped int
-	// Broken are the payloads that cannot be read; Quarantined the members that pollers of this package have set aside.
+	// Broken is the number of payloads that cannot be read. Quarantined is the number of members that pollers of this
+	// package have set aside.
 	Broken, Quarantined int
 	// Namespaces are prefixes of other keys that look like a Sidekiq's, without the colon; at most ten.
 	Namespaces []string
-	// Processes are the worker processes that are listed; Abandoned the Go processes whose lease is over and whose jobs
-	// nobody has put back yet.
+	// Processes is the number of listed worker processes. Abandoned is the number of Go processes whose lease is over
+	// and whose jobs nobody has put back yet.
 	Processes, Abandoned int
-	// WrongType are keys of Sidekiq's that have another type than Sidekiq gives them: what they hold is not counted.
+	// WrongType are keys of Sidekiq that have another type than Sidekiq gives them. Their contents are not counted.
 	WrongType []string
 }
 
@@ -44,10 +45,10 @@ const (
 )
 
 // Inspect reads samples of a live system: up to 5 payloads of each set and of up to 100 queues, and what its processes
-// report. It writes nothing and takes no lock; what changes meanwhile may be missed. Keys: queues, queue:<name>,
-// schedule, retry, dead, processes, the entries of processes, the quarantines, and SCAN over up to 50 000 keys for
-// other namespaces. Cost: O(queues + processes), in a few round trips beside the SCAN. A key of another type is no
-// error: it is in WrongType.
+// report. It writes nothing and takes no lock, so it may miss concurrent changes. Keys: queues, queue:<name>, schedule,
+// retry, dead, processes, the entries of processes, the quarantines, and SCAN over up to 50 000 keys for other
+// namespaces. Cost: O(queues + processes), in a few round trips beside the SCAN. A key of another type is no error: it
+// is in WrongType.
 func (d *Dialect) Inspect(ctx context.Context) (Inspection, error) {
 	out := Inspection{Fields: make(map[string]int)}
 	for _, step := range []func(context.Context, *Inspection) error{d.sample, d.reported, d.otherNamespaces} {

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// Errors about a job, found before anything is sent, beside ErrArgs, ErrEncoding and ErrNumber.
+// Errors about a job, found before anything is sent, in addition to ErrArgs, ErrEncoding and ErrNumber.
 var (
 	// ErrClass reports that a job has no class.
 	ErrClass = errors.New("sidekiq: job without a class")
@@ -29,11 +29,11 @@ type Job struct {
 	Class string
 	// Queue is the name of its queue. Default "default".
 	Queue string
-	// Args are the arguments, one JSON array. They are written in Ruby's form; Args makes them of Go values. Default
+	// Args are the arguments, one JSON array. They are written in Ruby's form; Args makes them from Go values. Default
 	// none.
 	Args json.RawMessage
-	// At is when the job is due. In, when it is not zero, is the same from now, by the server's clock. Without both,
-	// and when the time has passed, the job goes into its queue immediately.
+	// At is when the job is due. In, when it is not zero, is the same from now, by the server's clock. Without both, or
+	// if the time has passed, the job goes into its queue immediately.
 	At time.Time
 	In time.Duration
 	// JID is the job's id. Default 24 random hex digits.
@@ -43,12 +43,12 @@ type Job struct {
 	// Fields are further fields in their order, such as retry (default true), tags or backtrace.
 	Fields []Field
 	// Payload, when it is set, is the finished text of the job, and Class, Queue, Args, JID, CreatedAt and Fields are
-	// not read. It goes out byte for byte, except that enqueued_at is added when it has none, and that it is taken
-	// out, as at is, of a job for later. It needs class, args, queue and jid, and times in the form of the dialect's
-	// version; what is refused in Args is refused in it too. Write a job for later in Ruby's form (no spaces, no \u003c
-	// as encoding/json has it, 2.0 and not 2.00): with any other text the reschedule of Sidekiq's web interface adds
-	// the job a second time, due immediately. Class, Args and Fields are written in that
-	// form, and Work brings a job that fails into it.
+	// ignored. It is sent byte for byte, with two exceptions: enqueued_at is added if it is missing, and a job for
+	// later loses enqueued_at and at. It needs class, args, queue and jid, and times in the form of the dialect's
+	// version. It is refused for the same faults as Args. Write a job for later in Ruby's form (no spaces, no \u003c as
+	// encoding/json has it, 2.0 and not 2.00): with any other text the reschedule of Sidekiq's web interface adds the
+	// job a second time, due immediately. A job made from Class, Args and Fields has that form, and Work rewrites a
+	// failed job in it.
 	Payload []byte
 }
 

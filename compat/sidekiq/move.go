@@ -19,9 +19,10 @@ var ErrQueueRefused = errors.New("sidekiq: queue cannot be written to")
 
 // Moved is the result of MoveDue.
 type Moved struct {
-	// Moved jobs are in their queues now. Jobs of a step whose reply was lost are there too, and not counted.
+	// Moved counts the jobs that are in their queues now. Jobs of a step whose reply was lost are there too, but not
+	// counted.
 	Moved int
-	// Malformed members are in quarantine now.
+	// Malformed are the members that are in quarantine now.
 	Malformed []Malformed
 	// Now is the server's time.
 	Now time.Time
@@ -44,17 +45,17 @@ const (
 )
 
 // MoveDue moves up to max jobs that are due by the server's clock from Schedule or Retry to their queues, earliest
-// first. 0 means MaxBatch, which is also the limit. The payload keeps its bytes, but for its own enqueued_at, whose
-// value is replaced or which is added.
+// first. 0 means MaxBatch, which is also the limit. The payload keeps its bytes, except that enqueued_at is replaced or
+// added.
 //
 // Any number of pollers may run, Ruby's own among them: a job that another process has moved, rescheduled or deleted
 // since it was read is left alone. The script adds a job to its queue before it removes it from the set, so a crash
-// loses nothing. Members that are not jobs go to <set>:quarantine, a sorted set with their scores that does not
-// expire, and into the result.
+// loses nothing. Members that are not jobs go to <set>:quarantine, a sorted set that keeps their scores and does not
+// expire. The result lists them.
 //
-// A queue whose key cannot be written to keeps its jobs in the set; jobs of other queues are moved, except those
-// behind the first 10 000 such jobs. The error is ErrQueueRefused and names the queue. With any error, Moved counts
-// the jobs moved.
+// If the key of a queue cannot be written to, its jobs stay in the set. Jobs of other queues are moved, except those
+// behind the first 10 000 such jobs. The error is ErrQueueRefused and names the queue. With any error, Moved counts the
+// jobs moved.
 //
 // Keys: the set, its quarantine, queues, and queue:<name> of each job. Cost: 2 round trips for each 500 jobs or 896
 // KiB, O(log n + k) for k jobs to read and O(k log n) to move; what is read is linear in its bytes. Errors: ErrSet,

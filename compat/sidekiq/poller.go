@@ -19,7 +19,7 @@ type PollerOptions struct {
 	// the next job is due.
 	Cadence time.Duration
 	// Idle is the longest sleep without a Cadence. A Sidekiq client sends no notification when it adds a job that is
-	// earlier than all others, so such a job can be late by Idle. Default 500 ms.
+	// due before all others, so such a job can be late by Idle. Default 500 ms.
 	Idle time.Duration
 	// OnMove, if set, sees each result that moved something or found malformed members.
 	OnMove func(set Set, m Moved)
@@ -50,8 +50,8 @@ func (d *Dialect) NewPoller(opts *PollerOptions) *Poller {
 
 // Run moves due jobs until ctx ends, and returns the cause of that end. Any number of pollers may run, and Ruby's own
 // beside them: each job is moved once. After a full batch the poller moves again without delay. Cost while nothing is
-// due: one read for each set every Idle, or at the Cadence. Jobs of a queue that is refused are read each time, at most
-// 10 000: behind them the poller sleeps four times as long as that took, at most 5 s.
+// due: one read for each set every Idle, or at the Cadence. Each time, the poller reads the jobs of refused queues
+// again, at most 10 000, and then sleeps four times as long as that took, at most 5 s.
 func (p *Poller) Run(ctx context.Context) error {
 	var failures int
 	for ctx.Err() == nil {

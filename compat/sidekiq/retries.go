@@ -27,8 +27,8 @@ type retryIn struct {
 func (r *retryIn) Error() string { return r.err.Error() }
 func (r *retryIn) Unwrap() error { return r.err }
 
-// RetryIn is what a Handler returns to choose the delay before the next attempt, in whole seconds; Sidekiq adds its
-// jitter. It is a failure with err as the reason, and is not tried again after the last retry.
+// A Handler returns RetryIn to choose the delay before the next attempt, in whole seconds; Sidekiq's jitter is added.
+// The attempt fails with err as the reason. After the last retry the job is not retried.
 func RetryIn(after time.Duration, err error) error { return &retryIn{after, reason(err)} }
 
 type verdict struct {
@@ -39,11 +39,11 @@ type verdict struct {
 func (v *verdict) Error() string { return v.err.Error() }
 func (v *verdict) Unwrap() error { return v.err }
 
-// Kill is what a Handler returns when no retry can help: the job goes to the dead set without a retry, unless its
-// dead is false.
+// A Handler returns Kill when no retry can help: the job goes to the dead set without a retry, unless its dead field is
+// false.
 func Kill(err error) error { return &verdict{reason(err), true} }
 
-// Discard is what a Handler returns when the job is not to be kept at all. It counts as failed.
+// A Handler returns Discard to delete the job. It counts as failed.
 func Discard(err error) error { return &verdict{reason(err), false} }
 
 // reason returns err, or errNoReason for nil.

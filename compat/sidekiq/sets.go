@@ -23,8 +23,8 @@ var ErrJID = errors.New("sidekiq: bad jid")
 type Ref struct {
 	Set Set
 	JID string
-	// Score, if it is set, is the job's score in seconds, and the job is found in O(log n). Without it, and where more
-	// than 500 jobs share it, as those of one bulk push of Ruby do, the set is scanned.
+	// Score, if it is set, is the job's score in seconds, and the job is found in O(log n). Without it, or if more than
+	// 500 jobs share it, as after a bulk push in Ruby, the set is scanned.
 	Score float64
 }
 
@@ -36,9 +36,9 @@ type Found struct {
 	At    time.Time
 }
 
-// Find reads a job of a set; ok is false when the set does not have it. Keys: the set. Cost: O(log n) with a score of
-// few jobs, else O(n) in steps of some hundred members, with other clients served in between. A job that is in the set
-// during the whole scan is found. Errors: ErrSet, ErrJID.
+// Find reads a job of a set; ok is false when the set does not have it. Keys: the set. Cost: O(log n) with a score that
+// few jobs share, otherwise O(n) in steps of some hundred members, between which other clients are served. A job that
+// is in the set during the whole scan is found. Errors: ErrSet, ErrJID.
 func (d *Dialect) Find(ctx context.Context, ref Ref) (found Found, ok bool, err error) {
 	if err := ref.check(); err != nil {
 		return found, false, err
@@ -142,10 +142,10 @@ func newFound(payload []byte, score float64) Found {
 	return Found{Payload: payload, Score: score, At: at}
 }
 
-// Reschedule gives a job of a set another time, and returns its new score; ok is false when the set does not have it,
-// or no longer when the score is set. Only its score is written, so its bytes and other jobs of the same time are not
-// touched. After a lost reply Reschedule repeats itself, with the same score, for at most 50 s; a copy that arrives
-// after a later call changes nothing. More keys: luatomic:reschedule:<random>, a short string that expires after a
+// Reschedule gives a job of a set another time, and returns its new score. ok is false when the set does not have the
+// job, or no longer has it when the score is set. Only the score is written, so the bytes and other jobs of the same
+// time do not change. After a lost reply Reschedule retries with the same score for at most 50 s. A copy that arrives
+// after a later call changes nothing. Additional key: luatomic:reschedule:<random>, a short string that expires after a
 // minute. See Find for the cost and Options.ExactTimes for the microseconds. Errors: ErrSet, ErrJID, ErrTime.
 func (d *Dialect) Reschedule(ctx context.Context, ref Ref, at time.Time) (score float64, ok bool, err error) {
 	if at.IsZero() {
@@ -181,8 +181,9 @@ func (d *Dialect) rescheduleTo(
 	})
 }
 
-// Delete removes a job from a set, and no other of the same time; ok is false when the set does not have it. When the
-// reply is lost the error is lua.ErrOutcomeUnknown; a retry is safe. See Find for the cost. Errors: ErrSet, ErrJID.
+// Delete removes a job from a set, and no other job of the same time. ok is false when the set does not have the job.
+// When the reply is lost the error is lua.ErrOutcomeUnknown; a retry is safe. See Find for the cost. Errors: ErrSet,
+// ErrJID.
 func (d *Dialect) Delete(ctx context.Context, ref Ref) (ok bool, err error) {
 	found, ok, err := d.Find(ctx, ref)
 	if err != nil || !ok {
@@ -195,8 +196,8 @@ func (d *Dialect) Delete(ctx context.Context, ref Ref) (ok bool, err error) {
 	return n == 1, nil
 }
 
-// List reads up to 200 jobs of a set from an offset on, earliest first; a member that is not a job too. Keys: the set.
-// Cost: O(log n + max) and the bytes of the jobs. Errors: ErrSet, and lua.ErrOutOfRange for an offset below 0.
+// List reads up to 200 members of a set from an offset on, earliest first, including members that are not jobs. Keys:
+// the set. Cost: O(log n + max) and the bytes of the jobs. Errors: ErrSet, and lua.ErrOutOfRange for an offset below 0.
 func (d *Dialect) List(ctx context.Context, set Set, offset, max int) ([]Found, error) {
 	if err := set.check(); err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ type Stats struct {
 	Processes int
 	// Processed and Failed count since the counters were reset.
 	Processed, Failed int64
-	// Queues are all queues, by name, but for those that are NoLists.
+	// Queues are all queues, sorted by name, except those in NoLists.
 	Queues []QueueStats
 	// NoLists are the names of queues whose key has another type: no worker can take from them.
 	NoLists []string
@@ -29,7 +29,7 @@ type Stats struct {
 type QueueStats struct {
 	Name string
 	Size int
-	// Latency is how long the next job has waited; 0 for an empty queue, and when its enqueued_at is not a time.
+	// Latency is how long the next job has waited; 0 for an empty queue, or if the job's enqueued_at is not a time.
 	Latency time.Duration
 }
 

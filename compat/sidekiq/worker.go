@@ -28,8 +28,8 @@ var (
 // Queue is one queue of a worker.
 type Queue struct {
 	Name string
-	// Weight is how often the queue comes first, in proportion to the others: at most a million. When no queue has one,
-	// they are served strictly in order.
+	// Weight is how often the queue comes first, in proportion to the others; at most a million. If no queue has a
+	// weight, they are served strictly in order.
 	Weight int
 }
 
@@ -45,45 +45,46 @@ type WorkOptions struct {
 	// Grace is how long handlers may run after ctx ends; Sidekiq calls it timeout. Then their jobs go back. Default
 	// 25 s.
 	Grace time.Duration
-	// MaxRetries is for jobs whose retry is true or missing. Default 25.
+	// MaxRetries applies to jobs whose retry field is true or missing. Default 25.
 	MaxRetries int
 	// MaxDeaths is how many processes may die with a job before it goes to the dead set, with ErrWorkerDied. After the
-	// first the job is served next, after each further one it waits in the retry set. Default 10.
+	// first death the job is served next; after each further one it waits in the retry set. Default 10.
 	MaxDeaths int
 	// MaxDead and DeadFor bound the dead set; use the values of the Ruby processes. Default 10 000 jobs and 180 days.
 	MaxDead int
 	DeadFor time.Duration
-	// WebUI shows this process and its jobs on Sidekiq's Busy page, in one transaction a heartbeat, whose buttons work:
-	// after Quiet nothing more is taken, Stop ends Work with ErrStopRequested.
+	// WebUI shows this process and its jobs on Sidekiq's Busy page, with one transaction for each heartbeat. The
+	// buttons of the page work: after Quiet, Work takes no more jobs; Stop ends Work with ErrStopRequested.
 	WebUI bool
 	// AllowFields are fields of jobs that are performed although the middleware of the field runs in Ruby only. By
 	// default a job with unique_for, lock_digest, unique_digest, bid, encrypt, expiry or cattr fails with ErrMiddleware
-	// before its handler is called, and is retried: docs/sidekiq-worker.md says what follows from allowing each.
+	// before its handler is called, and is retried: docs/sidekiq-worker.md says what each allowed field leads to.
 	AllowFields []string
-	// OnError, if set, gets failed calls, and the error of each failed job with that job. It may be called from any
-	// goroutine.
+	// OnError, if set, gets the errors of failed calls, and the error of each failed job with that job. It may be
+	// called from any goroutine.
 	OnError func(err error, job *Delivery)
 }
 
 // Worked counts the jobs of a worker by outcome.
 type Worked struct {
-	// Done are the jobs whose handlers returned no error.
+	// Done counts the jobs whose handlers returned no error.
 	Done int
-	// Retried, Dead and Dropped are the failed jobs: moved to the retry set, moved to the dead set, or deleted
-	// because their retry or their dead is false or the handler returned Discard.
+	// Retried, Dead and Dropped count the failed jobs: moved to the retry set, moved to the dead set, or deleted
+	// because their retry or dead field is false or the handler returned Discard.
 	Retried, Dead, Dropped int
-	// Returned are the jobs whose handlers did not finish within Grace: they are in their queues again.
+	// Returned counts the jobs whose handlers did not finish within Grace: they are in their queues again.
 	Returned int
-	// Lost are the jobs that another process had put back when their handlers ended, as far as this one knows: a
-	// handler that returns no error before the next heartbeat counts as done. They ran, and will run again.
+	// Lost counts the jobs that another process had put back before their handlers ended, as far as this process knows:
+	// a handler that returns no error before the next heartbeat counts as done. These jobs ran, and will run again.
 	Lost int
-	// Rescued are the jobs of dead processes that this one put back into their queues, or set aside: see MaxDeaths.
+	// Rescued counts the jobs of dead processes that this process put back into their queues, or set aside: see
+	// MaxDeaths.
 	Rescued int
 }
 
-// Handler performs one job. A nil error finishes it. Any other moves it to the retry set, or to the dead set after
-// the last retry, as Sidekiq does; RetryIn, Kill and Discard change that. A panic counts as an error. When ctx ends
-// (ErrStopped, ErrTakenBack) the job runs again, here or elsewhere.
+// Handler performs one job. A nil error finishes it. Any other error moves it to the retry set, or to the dead set
+// after the last retry, as Sidekiq does. RetryIn, Kill and Discard change that. A panic counts as an error. When ctx
+// ends (ErrStopped, ErrTakenBack) the job runs again, here or elsewhere.
 type Handler func(ctx context.Context, job *Delivery) error
 
 // Handlers has a handler for each class of jobs.
@@ -106,34 +107,34 @@ type nameError string
 func (e nameError) Error() string      { return "uninitialized constant " + string(e) }
 func (e nameError) ErrorClass() string { return "NameError" }
 
-// Work takes jobs of the queues and runs the handler on each, until ctx ends. It is a worker process beside those of
-// Ruby, without their poller: run a Poller too, or leave that to Ruby.
+// Work takes jobs from the queues and runs the handler on each, until ctx ends. It is a worker process beside those of
+// Ruby, but does not poll for due jobs: run a Poller too, or leave that to Ruby.
 //
 // A job that is taken is stored in a hash of this process until it is done, in retry, in dead, or back in its queue.
-// Each step is one script that adds before it removes. When the lease of a process expires, any other process puts
-// its jobs back. After an outage of the server none does so for the time of a Lease: the leases of living processes
-// have ended too. So a job is performed at least once, also when the process is killed. Sidekiq's own workers keep
-// their jobs in memory alone. A job may be what kills its processes: from the second one on it waits in the retry set,
-// longer each time by Sidekiq's formula, whatever its retry is, and after MaxDeaths it is in the dead set, whatever
-// its dead is.
+// Each step is one script that adds before it removes. When the lease of a process expires, any other process puts its
+// jobs back. After an outage of the server, processes wait for the time of a Lease before they do so, because the
+// leases of living processes have ended too. So a job is performed at least once, even if the process is killed.
+// Sidekiq's own workers keep their jobs only in memory. A job may itself kill its processes. From the second death on
+// it waits in the retry set, longer each time by Sidekiq's formula, and after MaxDeaths it goes to the dead set. Its
+// retry and dead fields do not change this.
 //
 // One script finishes jobs and takes the next ones, in one round trip for all that have ended. On empty queues Work
-// waits in one blocking command a queue, up to eight, which a push ends immediately; the queues after the eighth are
+// waits in one blocking command for each queue, up to eight, which a push ends immediately. Queues after the eighth are
 // polled every 2 s. Retries, the dead set and the counters are written as Sidekiq writes them, by the server's clock.
 //
-// When ctx ends nothing more is taken and handlers get Grace to finish. The job of a handler that does not is put
-// back to be served next, and the handler's outcome is ignored. The blocking commands of an idle worker can last up
+// When ctx ends, Work takes no more jobs and gives handlers Grace to finish. If a handler does not finish, its job is
+// put back to be served next, and the handler's outcome is ignored. The blocking commands of an idle worker can last up
 // to 2 s longer.
 //
-// Keys of its own: luatomic:sidekiq:working:<process>, a HASH of the number of a job to the length of its queue's
-// key, a colon, that key and the payload, and of last to the highest number, which stays for a day without jobs;
-// and luatomic:sidekiq:processes, a ZSET of processes scored by the end of their lease in Unix ms; and
-// luatomic:sidekiq:rescued, a HASH of the id of a job to how many processes died with it, three days after
-// the last, at most some 10 000. Cost: O(1) a job, and a heartbeat of
-// O(log n) and O(1) for each job in flight every third of the lease.
+// Additional keys: luatomic:sidekiq:working:<process>, a HASH that maps the number of a job to the length of its
+// queue's key, a colon, that key and the payload, and maps last to the highest number; it stays for a day without jobs.
+// luatomic:sidekiq:processes, a ZSET of processes scored by the end of their lease in Unix ms.
+// luatomic:sidekiq:rescued, a HASH that maps the id of a job to how many processes died with it; it expires three days
+// after the last death and has at most some 10 000 jobs. Cost: O(1) a job, and a heartbeat of O(log n) and O(1) for
+// each job in flight every third of the lease.
 //
-// With each heartbeat the executions since the last one are added to Sidekiq's metrics, from version 7 on; a killed
-// process loses those. A process whose jobs were put back is removed from the Busy page.
+// From version 7 on, each heartbeat adds the executions since the last one to Sidekiq's metrics; a killed process loses
+// those. A process whose jobs were put back is removed from the Busy page.
 //
 // Work retries after temporary failures, such as an unreachable server. It ends with the cause of ctx, with
 // ErrStopRequested, or with a failure that a retry cannot cure: lua.ErrWrongType, ErrQueues. A nil handler is refused

@@ -24,7 +24,7 @@ type Delivery struct {
 	Retried int
 	// CreatedAt, EnqueuedAt and FailedAt are zero when the payload has no such time. FailedAt is the first failure.
 	CreatedAt, EnqueuedAt, FailedAt time.Time
-	// Payload is all of the job, byte for byte. Do not modify it.
+	// Payload is the whole job, byte for byte. Do not modify it.
 	Payload []byte
 
 	version    Version

@@ -49,8 +49,8 @@ func (e middlewareError) Is(target error) bool { return target == ErrMiddleware 
 // ErrorClass is the text for error_class.
 func (e middlewareError) ErrorClass() string { return "MiddlewareMissing" }
 
-// Field returns the value of a field of the payload as it is written, such as cattr, locale or a trace's id; nil when
-// the job does not have it.
+// Field returns the value of a field as the payload has it, such as cattr, locale or a trace id; nil when the job does
+// not have it.
 func (j *Delivery) Field(name string) json.RawMessage {
 	value, _, err := field(j.Payload, name)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// ErrWorkerDied reports a job whose process has died while it performed it, and not for the first time. It is in the
+// ErrWorkerDied reports a job whose process died while it performed the job, and not for the first time. It is in the
 // retry set, or in the dead set after WorkOptions.MaxDeaths.
 var ErrWorkerDied = errors.New("sidekiq: the processes that perform the job die")
 
