@@ -1,5 +1,5 @@
-// Command calls is a stock service with two methods, and its client. Each call carries a trace id in a header: the
-// client and the node write it to their logs, and a handler that calls on passes it along.
+// Command calls is a stock service with two methods, and its client. Each call carries a trace id in a header. The
+// client and the node log it, and a handler passes it on in its own calls.
 package main
 
 import (
@@ -26,7 +26,7 @@ type Reservation struct {
 	N       int
 }
 
-// The methods, shared by clients and nodes. Left may run twice, so a call outlives the node that had it.
+// The methods, shared by clients and nodes. Left may run twice, so a call to it survives the death of its node.
 var (
 	left    = luatomic.NewMethod[string, int]("stock.left").Idempotent()
 	reserve = luatomic.NewMethod[Reservation, int]("stock.reserve") // what is left
@@ -60,7 +60,7 @@ func (s *stock) reserve(_ context.Context, r Reservation) (int, error) {
 	return s.pieces[r.Article], nil
 }
 
-// run is a node: it answers calls until ctx ends. Then it takes no new ones and finishes those that it has.
+// run is a node: it answers calls until ctx ends. Then it takes no new calls and finishes those that it has.
 func run(ctx context.Context, client redis.UniversalClient, name string, s *stock, t *tracer) error {
 	bus, err := luatomic.NewBus(client, name, t.options())
 	if err != nil {
@@ -90,7 +90,7 @@ func dial(ctx context.Context, client redis.UniversalClient, name string, t *tra
 	return f(ctx, bus)
 }
 
-// order reserves pieces. Its id is the idempotency key: an order is one call, however often it is made within
+// order reserves pieces. Its id is the idempotency key: repeated orders with the same id are one call, within
 // CallOptions.Keep, an hour by default.
 func order(ctx context.Context, bus *luatomic.Bus, id string, r Reservation) (int, error) {
 	return reserve.CallWith(ctx, bus, r, &luatomic.CallOptions{Key: id, Retry: 3})
@@ -138,7 +138,8 @@ func open(ctx context.Context, args []string) error {
 	})
 }
 
-// reach tells soon that no server answers: by one try of a second and a half, where the calls behind it make many.
+// reach fails soon if no server answers: it makes one attempt of a second and a half, where the calls after it make
+// many.
 func reach(ctx context.Context, opts redis.Options) error {
 	ctx, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
 	defer cancel()

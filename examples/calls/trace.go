@@ -9,7 +9,7 @@ import (
 	"github.com/luatomic/luatomic/rpc"
 )
 
-// header carries the trace id. With OpenTelemetry it is the module luatomic/otel that does all of this file.
+// header carries the trace id. With OpenTelemetry, the module luatomic/otel does everything in this file.
 const header = "trace-id"
 
 type traceKey struct{}

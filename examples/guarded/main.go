@@ -1,5 +1,5 @@
 // Command guarded changes a page under a lock. A writer that was paused for longer than its lease does not know that
-// the lock is another's; the script that stores the page knows, by the fence, and refuses it.
+// another holds the lock now. The script that stores the page knows, by the fence, and refuses the write.
 package main
 
 import (
@@ -21,14 +21,14 @@ import (
 
 //go:generate go tool luagen
 
-// errStale reports that a later write is there, of a later holder of the lock or of this one.
+// errStale reports that a later write exists, from a later holder of the lock or from this one.
 var errStale = errors.New("a later write came first; read the page and change it anew")
 
 // run changes the text of a page while it holds the page's lock.
 func run(ctx context.Context, client redis.UniversalClient, locks *luatomic.Locker, page string,
 	change func(text string) string,
 ) error {
-	// The context of the function ends when the lease is lost; that is in time for most writers, and not for all.
+	// The context of the function ends when the lease is lost. That is in time for most writers, but not for all.
 	return locks.Do(ctx, page, func(ctx context.Context, lease *luatomic.Lease) error {
 		text, err := read(ctx, client, page)
 		if err != nil {
@@ -50,7 +50,7 @@ func read(ctx context.Context, client redis.UniversalClient, page string) (strin
 // writes from 1.
 type version struct{ fence, n int64 }
 
-// store writes the page unless a later write is there: of a holder with a greater fence, or of this one.
+// store writes the page unless a later write exists, from a holder with a greater fence or from this one.
 func store(ctx context.Context, client redis.UniversalClient, page string, v version, text string) error {
 	out, err := Write(ctx, client, WriteParams{Page: page, Fence: v.fence, N: v.n, Text: text})
 	if err != nil {
@@ -92,7 +92,8 @@ func open(ctx context.Context, page, line string) error {
 	})
 }
 
-// reach tells soon that no server answers: by one try of a second and a half, where the calls behind it make many.
+// reach fails soon if no server answers: it makes one attempt of a second and a half, where the calls after it make
+// many.
 func reach(ctx context.Context, opts redis.Options) error {
 	ctx, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
 	defer cancel()

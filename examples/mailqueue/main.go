@@ -28,8 +28,8 @@ type Mail struct{ To, Subject, Text string }
 // mails ties the name of the kind to the type of its body. Producers and consumers share this variable.
 var mails = queue.NewKind[Mail]("mail")
 
-// Sender hands a mail to a mail server. The id is the same at each attempt: a mail can be sent twice where the process
-// dies between Send and the ack, and the id lets the mail server recognize that.
+// Sender hands a mail to a mail server. The id is the same at each attempt: a mail is sent twice if the process dies
+// between Send and the ack, and the id lets the mail server recognize that.
 type Sender interface {
 	Send(ctx context.Context, id string, m Mail) error
 }
@@ -43,7 +43,7 @@ type config struct {
 	backoff func(failures int) time.Duration // nil: 1 s, doubled each time
 }
 
-// run serves HTTP and consumes the queue until ctx ends. Then it finishes what has begun.
+// run serves HTTP and consumes the queue until ctx ends. Then it finishes what it has begun.
 func run(ctx context.Context, client redis.UniversalClient, listener net.Listener, cfg config) error {
 	q, err := luatomic.NewQueue(client, cfg.queue, &luatomic.QueueOptions{MaxFailures: 5, Receipt: keyKept})
 	if err != nil {
@@ -77,7 +77,7 @@ func routes(q *luatomic.Queue) http.Handler {
 const keyKept = 24 * time.Hour
 
 // accept pushes the mail. A client that repeats its request with the same Idempotency-Key within keyKept adds no second
-// job, also when the mail is sent by then, and gets the same id.
+// job, even if the mail has been sent, and gets the same id.
 func accept(w http.ResponseWriter, r *http.Request, q *luatomic.Queue) {
 	var m Mail
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<10)).Decode(&m); err != nil || m.To == "" {
@@ -159,7 +159,8 @@ func open(ctx context.Context) error {
 	return run(ctx, client, listener, config{queue: "mail", sender: logSender{}})
 }
 
-// reach tells soon that no server answers: by one try of a second and a half, where the calls behind it make many.
+// reach fails soon if no server answers: it makes one attempt of a second and a half, where the calls after it make
+// many.
 func reach(ctx context.Context, opts redis.Options) error {
 	ctx, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
 	defer cancel()

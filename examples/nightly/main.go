@@ -54,7 +54,7 @@ type nights struct {
 	config
 }
 
-// lead does each night's work that is not done, until ctx ends, which is when the leadership does.
+// lead does each night's work that is not done, until ctx ends with the leadership.
 func (n *nights) lead(ctx context.Context) error {
 	for ctx.Err() == nil {
 		night := time.Now().UTC().Truncate(n.period)
@@ -66,7 +66,7 @@ func (n *nights) lead(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// once does the work of a night and records that. A late leader can do no harm here: what it records is true.
+// once does the work of a night and records it. A late leader can do no harm here, because its record is true.
 func (n *nights) once(ctx context.Context, night time.Time) error {
 	key := fmt.Sprintf("%s:done:%d", n.name, night.UnixMilli())
 	done, err := n.client.Exists(ctx, key).Result()
@@ -127,7 +127,8 @@ func open(ctx context.Context) error {
 	})
 }
 
-// reach tells soon that no server answers: by one try of a second and a half, where the calls behind it make many.
+// reach fails soon if no server answers: it makes one attempt of a second and a half, where the calls after it make
+// many.
 func reach(ctx context.Context, opts redis.Options) error {
 	ctx, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
 	defer cancel()

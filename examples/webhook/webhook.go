@@ -1,4 +1,4 @@
-// Package webhook is an example: each event is handled once, however often it is delivered.
+// Package webhook is an example: each event is handled once, no matter how often it is delivered.
 package webhook
 
 import (
@@ -15,8 +15,8 @@ import (
 
 //go:generate go tool luagen
 
-// Do handles an event, until ctx ends: then another delivery may handle it. An answer that is too large to be kept, of
-// about 1 MiB, is a failure.
+// Do handles an event until ctx ends; then another delivery may handle it. An answer that is too large to be kept
+// (about 1 MiB) is a failure.
 type Do func(ctx context.Context, id string, body []byte) ([]byte, error)
 
 const (
@@ -24,10 +24,10 @@ const (
 	record = 5 * time.Second // the end of it, for the record of the answer
 )
 
-// Handle answers deliveries of events that a source names in the header Event-Id. The answer of the first one is kept
-// for a day and given to all others, also where its sender has hung up. While the first is at work, and for a minute
-// where it has died or the server could not be reached behind it, others get 409. Where do failed, or it is not known
-// whether the attempt has begun, the next delivery is handled.
+// Handle answers deliveries of events that a source names in the header Event-Id. It keeps the answer to the first
+// delivery for a day and gives it to all others, even if the first sender has hung up. While the first delivery is
+// handled, others get 409. They also get 409 for a minute if its process has died or could not reach the server
+// afterwards. If do failed, or it is unknown whether the attempt began, the next delivery is handled.
 func Handle(c lua.Client, source string, do Do) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, token := r.Header.Get("Event-Id"), uuid.NewString()
@@ -63,7 +63,7 @@ func Handle(c lua.Client, source string, do Do) http.Handler {
 	})
 }
 
-// finish keeps the answer for a day, or gives an event back whose handling failed.
+// finish keeps the answer for a day, or gives back an event whose handling failed.
 func finish(ctx context.Context, c lua.Client, p FinishParams, failed error) error {
 	ctx, cancel := context.WithTimeout(ctx, record)
 	defer cancel()

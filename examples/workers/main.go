@@ -30,7 +30,7 @@ type config struct {
 	work    Work
 }
 
-// run consumes the queues of all tenants until ctx ends. Then it finishes what has begun.
+// run consumes the queues of all tenants until ctx ends. Then it finishes what it has begun.
 func run(ctx context.Context, client redis.UniversalClient, cfg config) error {
 	if cfg.workers < 1 {
 		return fmt.Errorf("no job can run with %d workers; give 1 or more", cfg.workers)
@@ -83,7 +83,8 @@ func open(ctx context.Context, cfg config) error {
 	return run(ctx, client, cfg)
 }
 
-// reach tells soon that no server answers: by one try of a second and a half, where the calls behind it make many.
+// reach fails soon if no server answers: it makes one attempt of a second and a half, where the calls after it make
+// many.
 func reach(ctx context.Context, opts redis.Options) error {
 	ctx, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
 	defer cancel()
