@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// publish writes all that shows a result: the plots, docs/benchmarks.md and the figures of the README, below root.
+// publish writes all that shows a result, below root: the plots, docs/benchmarks.md and the figures of the README.
 func publish(r, first *result, root string) error {
 	if err := drawAll(r, filepath.Join(root, "docs", "plots")); err != nil {
 		return err
@@ -38,9 +38,9 @@ func publish(r, first *result, root string) error {
 func writePage(w io.Writer, r, first *result, plots string) error {
 	fmt.Fprint(w, `# Benchmarks
 
-Written by `+"`make bench-page`"+` from [bench/result.json](../bench/result.json); do not edit.
-[bench/README.md](../bench/README.md) says what is measured and how. The dashed grey line is the raw command, the thick
-one luatomic. Where luatomic is behind, the plot and the table say so.
+`+"`make bench-page`"+` writes this page from [bench/result.json](../bench/result.json); do not edit it.
+[bench/README.md](../bench/README.md) says what is measured and how. In the plots, the dashed grey line is the raw
+command and the thick line is luatomic. The plots and the table also show where luatomic is behind.
 
 `)
 	for _, f := range figures {
@@ -58,7 +58,7 @@ one luatomic. Where luatomic is behind, the plot and the table say so.
 		return nil
 	}
 	fmt.Fprint(w,
-		"\n## Since the first result\n\n[bench/first.json](../bench/first.json) is of the library before its calls "+
+		"\n## Since the first result\n\n[bench/first.json](../bench/first.json) is a result from before calls "+
 			"shared round trips.\n\n")
 	return writeComparison(w, first, r)
 }
@@ -85,7 +85,7 @@ func withFigures(readme string, r *result) (string, error) {
 			strings.TrimSpace(figuresEnd))
 	}
 	lines := []string{
-		fmt.Sprintf("%s, %d cores that client and server share; medians of one run.\n", r.Server, r.Machine.Cores),
+		fmt.Sprintf("%s, on %d cores that client and server share; medians of one run.\n", r.Server, r.Machine.Cores),
 		"| | luatomic | beside it |\n|---|---|---|",
 	}
 	for _, s := range shown {

@@ -45,7 +45,7 @@ func (r *result) how() string {
 		how = "A quick run of one round: shapes, not figures."
 	}
 	if r.Options.Pinned {
-		return how + " One caller: server and client on a core each."
+		return how + " In rows of one caller, server and client each have a core."
 	}
 	return how + " Server and client were not pinned to cores."
 }
@@ -153,8 +153,8 @@ func writeComparison(w io.Writer, older, newer *result) error {
 	moved := older.Machine.CPU != newer.Machine.CPU
 	if moved {
 		fmt.Fprintf(w,
-			" The machines differ, %s and %s: a figure here is how many times the raw commands of its run the row "+
-				"reaches.",
+			" The machines differ, %s and %s. So a figure here is the row's rate divided by that of the raw commands "+
+				"of its run.",
 			older.Machine.CPU, newer.Machine.CPU)
 	}
 	fmt.Fprint(w, "\n\n| row | before | after | change | |\n|---|---|---|---|---|\n")
