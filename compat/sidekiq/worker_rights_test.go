@@ -23,8 +23,8 @@ func TestAWorkerWithoutTheRightToRemoveMovesNothing(t *testing.T) {
 	jobs := []string{payload("default", "b", ""), payload("default", "a", "")}
 	for command, refused := range map[string]int32{"ltrim": 1, "hdel": 2} {
 		require.NoError(t, s.client.FlushAll(t.Context()).Err())
-		require.NoError(t, s.client.Do(t.Context(), "ACL", "SETUSER", "limited", "on", ">pw", "allkeys", "allchannels", "+@all",
-			"-"+command).Err())
+		require.NoError(t, s.client.Do(t.Context(), "ACL", "SETUSER", "limited", "on", ">pw", "allkeys", "allchannels",
+			"+@all", "-"+command).Err())
 		s.enqueue("default", jobs[1], jobs[0])
 		if command == "hdel" {
 			s.dies("dead", payload("default", "c", ""))
