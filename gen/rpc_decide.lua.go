@@ -13,7 +13,7 @@ import (
 )
 
 // RPCDecideSHA is the SHA-1 of rpc_decide.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCDecideSHA = "2cb164e59fbae454ab6da8fe2f2ead9f2686d4c2"
+const RPCDecideSHA = "cc4cbee6fd0e81924c5a81ca93f258fe56594366"
 
 // RPCDecideScript is scripts/rpc_decide.lua.
 var RPCDecideScript = lua.Script{
@@ -116,12 +116,13 @@ type RPCDecideResult struct {
 // receives what is published here and is not counted. It must not run a request that was given to
 // another node.
 //
-// (1) A request that arrives after its end does nothing. (2) A record that exists decides. If the
-// request is pending and its node is alive, the caller is added to those that are notified. If it
-// is done or lost, that is the outcome. If it was refused, or its node is dead and it may run
-// again, it goes to a candidate as the next attempt, even if it was lost because of that death. The
-// node that refused it may take it now. If its node is dead and it may not run again, it is lost,
-// and a late reply is refused. (3) Without a record, the request is recorded as the first attempt.
+//  1. A request that arrives after its end does nothing.
+//  2. A record that exists decides. If the request is pending and its node is alive, the caller is
+//     added to those that are notified. If it is done or lost, that is the outcome. If it was
+//     refused, or its node is dead and it may run again, it goes to a candidate as the next
+//     attempt, even if it was lost because of that death. The node that refused it may take it now.
+//     If its node is dead and it may not run again, it is lost, and a late reply is refused.
+//  3. Without a record, the request is recorded as the first attempt.
 //
 // In a cluster the channels belong to the slot, and its owner knows every subscriber. While the
 // slot moves, the nodes are subscribed elsewhere. Then the caller has no subscription here either,

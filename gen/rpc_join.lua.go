@@ -12,7 +12,7 @@ import (
 )
 
 // RPCJoinSHA is the SHA-1 of rpc_join.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCJoinSHA = "46e3d3169ceaee32bd4b65cabddf88566b64a85c"
+const RPCJoinSHA = "8ec70b185576c1d20da608b3c6d4fb004852924e"
 
 // RPCJoinScript is scripts/rpc_join.lua.
 var RPCJoinScript = lua.Script{
@@ -58,9 +58,10 @@ type RPCJoinResult struct {
 
 // RPCJoin announces a node for the length of a lease, and its methods if they are given.
 //
-// (1) It writes the lease, the load and the description of the node. (2) It removes nodes whose
-// leases are over, with their methods. (3) It publishes a notice on the node's own channel. A count
-// of 0 receivers means that the subscription is lost.
+//  1. It writes the lease, the load and the description of the node.
+//  2. It removes nodes whose leases are over, with their methods.
+//  3. It publishes a notice on the node's own channel. A count of 0 receivers means that the
+//     subscription is lost.
 //
 // A node repeats the call well within the lease. It gives its methods when they change, after its
 // lease had ended, when none are known, and from time to time, because the keys of methods and

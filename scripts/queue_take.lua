@@ -1,14 +1,17 @@
 --- QueueTake leases the oldest ready jobs of a queue, or of several of one slot, to a worker.
 ---
---- (1) The script reads all keys of all queues. Then it goes through the queues in the order given,
---- and takes from a later one only when those before it have no job left. (2) The jobs of calls
---- without a reply go back. (3) What is due moves to ready, so scheduled jobs run without a poller.
---- (4) Each job taken is leased. The end of the lease is also its fence: ack, nack and extend name
---- it, and a fence that another lease has replaced is refused. An entry without a body, which a
---- cancelled job left, is dropped and counted. (5) If no queue has a job, the worker waits at all
---- queues. Otherwise it waits at none, and the jobs that it leaves behind notify the next worker.
---- (6) The tokens of a taker grow. A copy of its last call does none of this: it returns the jobs
---- that this call leased, and counts the others as dropped. A copy of an earlier call returns none.
+--- 1. The script reads all keys of all queues. Then it goes through the queues in the order given,
+---    and takes from a later one only when those before it have no job left.
+--- 2. The jobs of calls without a reply go back.
+--- 3. What is due moves to ready, so scheduled jobs run without a poller.
+--- 4. Each job taken is leased. The end of the lease is also its fence: ack, nack and extend name
+---    it, and a fence that another lease has replaced is refused. An entry without a body, which a
+---    cancelled job left, is dropped and counted.
+--- 5. If no queue has a job, the worker waits at all queues. Otherwise it waits at none, and the
+---    jobs that it leaves behind notify the next worker.
+---
+--- The tokens of a taker grow. A copy of its last call does none of this: it returns the jobs that
+--- this call leased, and counts the others as dropped. A copy of an earlier call returns none.
 ---
 --- Long because jobs that are due, cancelled or foreign are met in one pass over ready.
 ---

@@ -9,13 +9,13 @@
 --- receives what is published here and is not counted. It must not run a request that was given to
 --- another node.
 ---
---- (1) A request that arrives after its end does nothing. (2) A record that exists decides. If the
---- request is pending and its node is alive, the caller is added to those that are notified. If it
---- is done or lost, that is the outcome. If it was refused, or its node is dead and it may run
---- again, it goes to a candidate as the next attempt, even if it was lost because of that death.
---- The node that refused it may take it now. If its node is dead and it may not run again, it is
---- lost, and a late reply is refused. (3) Without a record, the request is recorded as the first
---- attempt.
+--- 1. A request that arrives after its end does nothing.
+--- 2. A record that exists decides. If the request is pending and its node is alive, the caller is
+---    added to those that are notified. If it is done or lost, that is the outcome. If it was
+---    refused, or its node is dead and it may run again, it goes to a candidate as the next attempt,
+---    even if it was lost because of that death. The node that refused it may take it now. If its
+---    node is dead and it may not run again, it is lost, and a late reply is refused.
+--- 3. Without a record, the request is recorded as the first attempt.
 ---
 --- In a cluster the channels belong to the slot, and its owner knows every subscriber. While the
 --- slot moves, the nodes are subscribed elsewhere. Then the caller has no subscription here either,

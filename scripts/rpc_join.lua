@@ -1,8 +1,9 @@
 --- RPCJoin announces a node for the length of a lease, and its methods if they are given.
 ---
---- (1) It writes the lease, the load and the description of the node. (2) It removes nodes whose
---- leases are over, with their methods. (3) It publishes a notice on the node's own channel. A
---- count of 0 receivers means that the subscription is lost.
+--- 1. It writes the lease, the load and the description of the node.
+--- 2. It removes nodes whose leases are over, with their methods.
+--- 3. It publishes a notice on the node's own channel. A count of 0 receivers means that the
+---    subscription is lost.
 ---
 --- A node repeats the call well within the lease. It gives its methods when they change, after its
 --- lease had ended, when none are known, and from time to time, because the keys of methods and

@@ -16,13 +16,14 @@ func (e *emitter) doc(text string) {
 }
 
 // bullet prints one item of a list in a comment, in the form gofmt keeps.
-func (e *emitter) bullet(text string) {
-	for i, line := range wrap(text, docWidth-len("//   - ")) {
-		lead := "//     "
-		if i == 0 {
-			lead = "//   - "
-		}
+func (e *emitter) bullet(text string) { e.item("-", text) }
+
+// item prints one item of a list, behind its mark.
+func (e *emitter) item(mark, text string) {
+	lead := fmt.Sprintf("//%4s ", mark)
+	for _, line := range wrap(text, docWidth-len("//   - ")) {
 		e.printf("%s%s\n", lead, line)
+		lead = "//     "
 	}
 }
 
@@ -51,28 +52,20 @@ func sentence(text string) string {
 	return text + "."
 }
 
-// prose prints the description: paragraphs are wrapped anew, indented lines and lists stay as written.
+// prose prints the description: paragraphs and the items of lists are wrapped anew, indented lines stay as written.
 func (e *emitter) prose() {
-	var para []string
-	flush := func() {
-		if len(para) > 0 {
-			e.doc(strings.Join(para, " "))
-			para = nil
-		}
-	}
-	for _, line := range e.Doc {
-		switch {
-		case line == "":
-			flush()
+	for _, b := range proseParts(e.Doc) {
+		switch b.kind {
+		case paragraph:
+			e.doc(b.text)
+		case item:
+			e.item(b.mark, b.text)
+		case verbatim:
+			e.printf("// %s\n", b.text)
+		case gap:
 			e.printf("//\n")
-		case line[0] == ' ' || line[0] == '\t':
-			flush()
-			e.printf("// %s\n", line)
-		default:
-			para = append(para, line)
 		}
 	}
-	flush()
 }
 
 // contractText says what each contract means, where the header does not say it for its script.

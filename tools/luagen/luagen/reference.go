@@ -35,24 +35,41 @@ type reference struct{ strings.Builder }
 func (r *reference) printf(format string, args ...any) { fmt.Fprintf(r, format, args...) }
 
 // item prints one item of a list, wrapped.
-func (r *reference) item(text string) {
-	for i, line := range wrap(text, referenceWidth) {
-		lead := "  "
-		if i == 0 {
-			lead = "- "
-		}
+func (r *reference) item(text string) { r.wrapped("- ", text) }
+
+// wrapped prints text behind a lead, its further lines below the first.
+func (r *reference) wrapped(lead, text string) {
+	for _, line := range wrap(text, referenceWidth) {
 		r.printf("%s%s\n", lead, line)
+		lead = strings.Repeat(" ", len(lead))
 	}
+}
+
+// prose prints a description. Markdown wants an empty line between a paragraph and a list.
+func (r *reference) prose(lines []string) {
+	last := gap
+	for _, b := range proseParts(lines) {
+		if b.kind == item && last == paragraph {
+			r.printf("\n")
+		}
+		last = b.kind
+		switch b.kind {
+		case paragraph:
+			r.wrapped("", escaped(b.text))
+		case item:
+			r.wrapped(b.mark+" ", escaped(b.text))
+		case verbatim:
+			r.printf("    %s\n", b.text)
+		case gap:
+			r.printf("\n")
+		}
+	}
+	r.printf("\n")
 }
 
 func (r *reference) script(s *Script) {
 	r.printf("\n## %s\n\n", s.Stem)
-	for para := range strings.SplitSeq(strings.Join(s.Doc, "\n"), "\n\n") {
-		for _, line := range wrap(escaped(para), referenceWidth) {
-			r.printf("%s\n", line)
-		}
-		r.printf("\n")
-	}
+	r.prose(s.Doc)
 	for _, k := range s.Keys {
 		r.key(k, s.Merge)
 	}
