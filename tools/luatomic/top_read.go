@@ -308,7 +308,10 @@ func (r *topReader) readNodes(ctx context.Context) (out []topNode, _ bool, err e
 		live[i], errs[i] = bus.Nodes(ctx)
 		return errs[i]
 	})
-	if err = cmp.Or(err, errors.Join(errs...)); err != nil {
+	if err == nil {
+		err = errors.Join(errs...)
+	}
+	if err != nil {
 		return nil, false, err
 	}
 	for i, name := range r.buses {
