@@ -111,9 +111,7 @@ function move(step) {
 document.addEventListener('keydown', event => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches('input:not([type=checkbox])')) return;
   const row = document.activeElement && document.activeElement.closest('tbody tr');
-  if (event.key === 'Enter' && event.target.matches('input')) {
-    event.preventDefault(); // nobody has pressed a button of the form
-  } else if (event.key === '/' && byId('search')) {
+  if (event.key === '/' && byId('search')) {
     event.preventDefault();
     byId('search').focus();
   } else if (event.key === 'j' || event.key === 'k') {
@@ -125,6 +123,11 @@ document.addEventListener('keydown', event => {
       countPicked();
     }
   }
+});
+
+// Enter in a box presses the first button of its form, which is hidden and names no verb.
+document.addEventListener('submit', event => {
+  if (event.submitter && event.submitter.hidden) event.preventDefault();
 });
 
 startLive();
