@@ -191,9 +191,9 @@ func (h *hub) giveBack(token, args string) {
 // inboxTimeout bounds the first subscription to the inbox.
 const inboxTimeout = 10 * time.Second
 
-// subscribeInbox subscribes to the channel of this process, in the background: the holder of a kept lease is told there
-// when it is taken away, and Keep does not wait for the subscription. It is called after the keeper has the lease, so
-// that the confirmation renews the lease.
+// subscribeInbox subscribes to the channel of this process, in the background. A message on it notifies the holder of a
+// kept lease that the lease was taken away. Keep does not wait for the subscription. It calls subscribeInbox after the
+// keeper has the lease, so that the confirmation renews the lease.
 func (h *hub) subscribeInbox() {
 	first := false
 	h.subscribed.Do(func() { first = true })

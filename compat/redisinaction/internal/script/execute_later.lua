@@ -48,8 +48,8 @@ for i = 2, #ARGV, 2 do
   end
 end
 
--- The receipt comes first: it is new, so that taking it back cannot be missed. Who may write it may take it back, by
--- an end that is over. To take back the delayed tasks is another right: it is tried before there are any.
+-- The receipt is written first, because it is new. SET with a past end takes it back, so a user that may write the
+-- receipt may also take it back. Delayed tasks are taken back by ZREM, which the script tries before it adds any.
 redis.call('SET', receipt, r .. ' ' .. s .. ' ' .. now, 'PX', keep)
 
 local failure

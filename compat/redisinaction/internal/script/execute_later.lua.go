@@ -15,7 +15,7 @@ import (
 var executeLaterSource string
 
 // ExecuteLaterSHA is the SHA-1 of execute_later.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const ExecuteLaterSHA = "64110cde201140ddb5a3a1eea11f14b3b9dd4597"
+const ExecuteLaterSHA = "6de6c7aab00ef33f6ae3d649e621c4f39ec46084"
 
 // ExecuteLaterScript is execute_later.lua.
 var ExecuteLaterScript = lua.Script{

@@ -21,8 +21,8 @@ local body = redis.call('LINDEX', working, 0)
 if body then
   return {body, 0}
 end
--- The list is empty. But on a server over its memory limit, what follows may then use memory, so that a queue can
--- be emptied there. And a user who may not remove an item when it has run gets the error before it runs.
+-- The list is empty, so LREM removes nothing. After this write the next may use memory on a server over its limit,
+-- so that a queue can be emptied there. A user that may not remove an item gets the error before the item runs.
 redis.call('LREM', working, 1, '')
 for i = 2, #KEYS do
   local queue = KEYS[i]

@@ -13,7 +13,7 @@ import (
 var takeSource string
 
 // TakeSHA is the SHA-1 of take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const TakeSHA = "bfe4957240fb7435308ec125df36c339602f18f2"
+const TakeSHA = "11dc9dd99e182eb5f5bdc9215dfa98f4f307cdf4"
 
 // TakeScript is take.lua.
 var TakeScript = lua.Script{

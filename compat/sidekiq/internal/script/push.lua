@@ -127,8 +127,8 @@ for i = 3, #KEYS do
   local n = first and last - first + 1 or #list
   if n > 0 and not failure then
     --< part/push_name.lua
-    -- What is pushed before another write may have to be taken back. LTRIM, which removes nothing here,
-    -- is refused before.
+    -- A write that follows this push can fail, and LTRIM then takes the push back. So the script tries
+    -- LTRIM before it pushes: here it removes nothing.
     local added = redis.pcall('SADD', names, string.sub(queue, skip + 1))
     failure = type(added) == 'table' and added.err
     listed[i] = added == 1

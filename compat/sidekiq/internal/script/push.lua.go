@@ -15,7 +15,7 @@ import (
 var pushSource string
 
 // PushSHA is the SHA-1 of push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PushSHA = "05489cabb8061389fe3c12afa14e424bd888876c"
+const PushSHA = "c1396fa907e6ca983c60ecadc8e8eba927035b8e"
 
 // PushScript is push.lua.
 var PushScript = lua.Script{

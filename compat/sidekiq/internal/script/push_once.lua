@@ -121,8 +121,8 @@ for i = 4, #KEYS do
   local n = #lists[i - 3]
   if n > 0 and not failure then
     --< part/push_name.lua
-    -- What is pushed before another write may have to be taken back. LTRIM, which removes nothing here,
-    -- is refused before.
+    -- A write that follows this push can fail, and LTRIM then takes the push back. So the script tries
+    -- LTRIM before it pushes: here it removes nothing.
     local added = redis.pcall('SADD', names, string.sub(queue, skip + 1))
     failure = type(added) == 'table' and added.err
     listed[i] = added == 1
@@ -156,7 +156,7 @@ if failure then
     end
     -->
   end
-  redis.pcall('SET', receipt, '', 'PXAT', 1) -- it is over: who may write it may take it back
+  redis.pcall('SET', receipt, '', 'PXAT', 1) -- a past end: this needs no right but that of the first SET
   error({err = failure})
 end
 return result

@@ -16,7 +16,7 @@ import (
 var pushOnceSource string
 
 // PushOnceSHA is the SHA-1 of push_once.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PushOnceSHA = "7d8a17ca5f99c8e8c2c2078548da6456cf42b7a8"
+const PushOnceSHA = "baa7b1afe8932a8d0d365d9d6570a07c6309ef7e"
 
 // PushOnceScript is push_once.lua.
 var PushOnceScript = lua.Script{

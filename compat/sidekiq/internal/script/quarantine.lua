@@ -17,8 +17,8 @@ end
 
 local scores = redis.call('ZMSCORE', set, unpack(ARGV, 1))
 local moved = 0
--- Where a member may be added and not removed, it would be in both sets. So the right to remove is tried first; and on
--- a server over its memory limit what follows may then use some.
+-- A user that may add a member but not remove it would leave it in both sets. So the script tries to remove first.
+-- After that write, the others may use memory on a server over its limit.
 if not redis.call('ZSCORE', set, '') then
   redis.call('ZREM', set, '')
 end

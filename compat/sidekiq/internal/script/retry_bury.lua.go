@@ -16,7 +16,7 @@ import (
 var retryBurySource string
 
 // RetryBurySHA is the SHA-1 of retry_bury.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RetryBurySHA = "e30f5f67516005ffefcf0288b0e016db9545f102"
+const RetryBurySHA = "2b161c023012e4609a358ab23a6ebf7f1d5d3c90"
 
 // RetryBuryScript is retry_bury.lua.
 var RetryBuryScript = lua.Script{

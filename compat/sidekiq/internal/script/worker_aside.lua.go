@@ -16,7 +16,7 @@ import (
 var workerAsideSource string
 
 // WorkerAsideSHA is the SHA-1 of worker_aside.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerAsideSHA = "6dd8ad7dec17d68a5820403325baf2b214cfa035"
+const WorkerAsideSHA = "89d0e2b0efadb43f9fab6445cc395f06ba9e0a61"
 
 // WorkerAsideScript is worker_aside.lua.
 var WorkerAsideScript = lua.Script{

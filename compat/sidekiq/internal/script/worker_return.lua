@@ -65,8 +65,8 @@ end
 
 if n > 0 then
   redis.call('LLEN', queue)
-  -- The field does not exist. A script whose first write frees memory may go on to use some: no job stays with a
-  -- dead process because the server is full. And a job that may not be removed from the hash is not added.
+  -- The field does not exist. A script whose first write needs no memory may use some after it, so no job stays with
+  -- a dead process because the server is full. A user that may not remove a job from the hash adds none to the queue.
   redis.call('HDEL', working, '')
   redis.call('SADD', queues, name)
   redis.call('RPUSH', queue, unpack(payloads, 1, math.min(n, 1000)))

@@ -14,7 +14,7 @@ import (
 var workerReturnSource string
 
 // WorkerReturnSHA is the SHA-1 of worker_return.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerReturnSHA = "5d54be28fe9d3ab422147ab09c020001ab868117"
+const WorkerReturnSHA = "fa051167f7730ef6e3ac3643f4dc78a179fd958d"
 
 // WorkerReturnScript is worker_return.lua.
 var WorkerReturnScript = lua.Script{

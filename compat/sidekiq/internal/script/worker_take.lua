@@ -106,8 +106,8 @@ end
 -- some: so workers can drain a server that is over its limit.
 redis.call('ZREM', processes, '')
 
--- A job that could be added to the hash, and not removed from it later or from its queue, would be performed twice. So
--- the rights to remove are tried first: the field '' does not exist, and LTRIM removes nothing here.
+-- A user that may add a job to the hash, but not remove it there or from its queue, would perform it twice. So the
+-- script tries both removals first: the field '' does not exist, and LTRIM removes nothing here.
 if f > 0 or #ARGV > 4 then
   local finished = redis.call('HDEL', working, '', unpack(ARGV, 5, math.min(#ARGV, 1004)))
   if finished > 0 then

@@ -15,7 +15,7 @@ import (
 var workerTakeSource string
 
 // WorkerTakeSHA is the SHA-1 of worker_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerTakeSHA = "99e2070bff7c9c90d3171243ebbc6a300953f0ac"
+const WorkerTakeSHA = "ba684f1535673b472dee0ee852d581b5df52f768"
 
 // WorkerTakeScript is worker_take.lua.
 var WorkerTakeScript = lua.Script{
