@@ -36,7 +36,7 @@ func (s *site) dies(process string, payloads ...string) {
 // rescues runs a worker that serves another queue, until the test calls end.
 func (s *site) rescues(opts sidekiq.WorkOptions) (end func() sidekiq.Worked) {
 	s.t.Helper()
-	opts.Queues, opts.Lease = []sidekiq.Queue{{Name: "other"}}, 60*time.Millisecond
+	opts.Queues, opts.Lease = []sidekiq.Queue{{Name: "other"}}, 300*time.Millisecond
 	return s.work(s.d, &opts, content)
 }
 
