@@ -146,6 +146,26 @@ func TestWrongCommandsNameTheUsage(t *testing.T) {
 		"does not answer")
 }
 
+// Rows of one family stand in one table, although those of another are measured between them. What holds for an entrant
+// in all of them is said once.
+func TestATableForEachFamilySaysEachNoteOnce(t *testing.T) {
+	r := new(result)
+	for _, name := range []string{"lock/goroutines=1", "lock-piped/goroutines=1", "lock/goroutines=4"} {
+		r.add(row{name: name, what: "of " + name, main: "per_s"},
+			entrant{name: "redislock", kind: peer, note: "no fence"}, metrics{"per_s": 1})
+	}
+	var out bytes.Buffer
+	require.NoError(t, writeTable(&out, r))
+	_, tables, found := strings.Cut(out.String(), "\n### lock\n")
+	require.True(t, found, out.String())
+	locks, piped, found := strings.Cut(tables, "\n### lock-piped\n")
+	require.True(t, found, tables)
+	require.Contains(t, locks, "- `lock/goroutines=4`: of lock/goroutines=4.\n")
+	require.Equal(t, 1, strings.Count(locks, "- redislock: no fence.\n"), locks)
+	require.Equal(t, 1, strings.Count(piped, "- redislock: no fence.\n"), piped)
+	require.Equal(t, 2, strings.Count(locks, "| redislock | 1.00 /s |"), locks)
+}
+
 func TestNumbersHaveThreeDigits(t *testing.T) {
 	for v, want := range map[float64]string{1.234: "1.23", 12.34: "12.3", 123.4: "123", 1234: "1234", 12_340: "12.3 k",
 		123_400: "123 k", 1_234_000: "1.23 M"} {

@@ -32,7 +32,7 @@ func callRows() []row {
 	}
 	var all []row
 	for _, callers := range []int{1, 16, 256} {
-		r := row{fmt.Sprintf("call/callers=%d", callers), fmt.Sprintf("calls of 32 B, %d callers", callers), "per_s",
+		r := row{fmt.Sprintf("call/callers=%d", callers), fmt.Sprintf("calls of 32 B, callers: %d", callers), "per_s",
 			peers(callers, 32)}
 		if callers == 1 {
 			r.main = "p50_us"

@@ -25,7 +25,7 @@ func handOverRows() []row {
 	var all []row
 	for _, busy := range []time.Duration{0, 3 * time.Millisecond} {
 		for _, waiters := range []int{1, 10, 100, 1000} {
-			what := fmt.Sprintf("from a release to the next holder, %d waiters", waiters)
+			what := fmt.Sprintf("from a release to the next holder, waiters: %d", waiters)
 			name := fmt.Sprintf("handover/idle/waiters=%d", waiters)
 			if busy > 0 {
 				what += ", a holder that works 3 ms, so that the server's caches are cold"

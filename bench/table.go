@@ -9,34 +9,76 @@ import (
 	"strings"
 )
 
-// writeTable prints a result as Markdown: the median of each figure with its spread, and the ratios of the metric that
-// a row is about to its raw twin and to the best peer. A ratio above 1 is luatomic ahead.
+// writeTable prints a result as Markdown, a table for each family of rows: the median of each figure with its spread,
+// and the ratios of the metric that a row is about to its raw twin and to the best peer. A ratio above 1 is luatomic
+// ahead.
 func writeTable(w io.Writer, r *result) error {
 	fmt.Fprintf(w, "%s; %s; %s. %s\n\n", r.Date.Format("2006-01-02 15:04 UTC"), r.Server, r.Machine, r.how())
-	fmt.Fprintf(w, "Versions: %s.%s\n\n", list(r.Peers), absent(r.Absent))
-	fmt.Fprintln(w, "| row | | figure | spread | x raw | x best peer | server us | Lua us | commands | allocs |")
-	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|")
-	for i := range r.Rows {
-		m := &r.Rows[i]
-		for j := range m.Entrants {
-			e := &m.Entrants[j]
-			title := ""
-			if j == 0 {
-				title = m.Name
-			}
-			toRaw, toPeer := "", ""
-			if e.Kind == ours {
-				toRaw, toPeer = ratio(m, e, raw), ratio(m, e, peer)
-			}
-			value, _ := e.median(m.Main)
-			fmt.Fprintf(w, "| %s | %s | %s %s | %.0f %% | %s | %s | %s | %s | %s | %s |\n", title, e.Name, human(value),
-				units[m.Main].label,
-				100*e.spread(m.Main), toRaw, toPeer, cell(e, "server_us"), cell(e, "lua_us"), cell(e, "commands"),
-				cell(e, "allocs"))
+	_, err := fmt.Fprintf(w, "Versions: %s.%s\n", list(r.Peers), absent(r.Absent))
+	for _, family := range r.families() {
+		name, _, _ := strings.Cut(family[0].Name, "/")
+		fmt.Fprintf(w, "\n### %s\n\n", name)
+		writeNotes(w, family)
+		fmt.Fprintln(w, "\n| row | | figure | spread | x raw | x best peer | server us | Lua us | commands | allocs |")
+		fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|")
+		for _, m := range family {
+			err = m.write(w)
 		}
 	}
-	fmt.Fprintln(w)
-	return notes(w, r)
+	return err
+}
+
+// families are the rows by the part of their name before the slash, in the order of their first rows.
+func (r *result) families() [][]*measured {
+	var all [][]*measured
+	at := map[string]int{}
+	for i := range r.Rows {
+		name, _, _ := strings.Cut(r.Rows[i].Name, "/")
+		place, known := at[name]
+		if !known {
+			place = len(all)
+			at[name], all = place, append(all, nil)
+		}
+		all[place] = append(all[place], &r.Rows[i])
+	}
+	return all
+}
+
+// writeNotes says what each row of a family measures, and once for all what is to be known of each entrant.
+func writeNotes(w io.Writer, family []*measured) {
+	var seen, names []string
+	for i, m := range family {
+		names = append(names, "`"+m.Name+"`")
+		if i+1 == len(family) || family[i+1].What != m.What {
+			fmt.Fprintf(w, "- %s: %s.\n", strings.Join(names, ", "), m.What)
+			names = nil
+		}
+	}
+	for _, m := range family {
+		for _, e := range m.Entrants {
+			if note := e.Name + ": " + e.Note; e.Note != "" && !slices.Contains(seen, note) {
+				seen = append(seen, note)
+				fmt.Fprintf(w, "- %s.\n", note)
+			}
+		}
+	}
+}
+
+func (m *measured) write(w io.Writer) (err error) {
+	title := m.Name
+	for i := range m.Entrants {
+		e := &m.Entrants[i]
+		toRaw, toPeer := "", ""
+		if e.Kind == ours {
+			toRaw, toPeer = ratio(m, e, raw), ratio(m, e, peer)
+		}
+		value, _ := e.median(m.Main)
+		_, err = fmt.Fprintf(w, "| %s | %s | %s %s | %.0f %% | %s | %s | %s | %s | %s | %s |\n", title, e.Name,
+			human(value), units[m.Main].label, 100*e.spread(m.Main), toRaw, toPeer, cell(e, "server_us"),
+			cell(e, "lua_us"), cell(e, "commands"), cell(e, "allocs"))
+		title = ""
+	}
+	return err
 }
 
 func (r *result) how() string {
@@ -48,22 +90,6 @@ func (r *result) how() string {
 		return how + " In rows of one caller, server and client each have a core."
 	}
 	return how + " Server and client were not pinned to cores."
-}
-
-func notes(w io.Writer, r *result) error {
-	for i := range r.Rows {
-		m := &r.Rows[i]
-		parts := []string{m.What}
-		for _, e := range m.Entrants {
-			if e.Note != "" {
-				parts = append(parts, e.Name+": "+e.Note)
-			}
-		}
-		if _, err := fmt.Fprintf(w, "- **%s**: %s.\n", m.Name, strings.Join(parts, "; ")); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // noTwin is measured and not compared with: a list without ids is no twin of a queue.
