@@ -36,7 +36,7 @@ func TestChainsTakeNoTime(t *testing.T) {
 		for _, text := range []string{body, head + body} {
 			start := time.Now()
 			luagen.Vet("a.lua", text)
-			require.Less(t, time.Since(start), 5*time.Second)
+			require.Less(t, time.Since(start), time.Minute, "2^60 steps take a million years")
 		}
 	}
 }
