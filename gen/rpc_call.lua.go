@@ -13,7 +13,7 @@ import (
 )
 
 // RPCCallSHA is the SHA-1 of rpc_call.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCallSHA = "04a15c3d36f5f38bc1840012a8a76c2229cbeaf8"
+const RPCCallSHA = "ad4456218340bb19358bceb788d3b2cdf4209a69"
 
 // RPCCallScript is scripts/rpc_call.lua.
 var RPCCallScript = lua.Script{

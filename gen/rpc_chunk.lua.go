@@ -13,7 +13,7 @@ import (
 )
 
 // RPCChunkSHA is the SHA-1 of rpc_chunk.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCChunkSHA = "e26dcee93ba1089a2eac51b15332c27d2abd527e"
+const RPCChunkSHA = "f7dfb1a7a03de58280c9e17355fd23bcfd06161f"
 
 // RPCChunkScript is scripts/rpc_chunk.lua.
 var RPCChunkScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // RPCReplySHA is the SHA-1 of rpc_reply.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCReplySHA = "c49ea248f22fbc612f0ec7ed259b84f1869ebb14"
+const RPCReplySHA = "61faf7683c3ed070b328f9c9c472096aa1306321"
 
 // RPCReplyScript is scripts/rpc_reply.lua.
 var RPCReplyScript = lua.Script{

@@ -70,12 +70,12 @@ for row = 1, #KEYS / 2 do
     if type(known) == 'table' then
       failed = known
     elseif not known then
-      local message = '1 ' .. string.format('%.0f', left) .. ' ' .. #frame .. '\n' .. frame
       if not messages[channel] then
         messages[channel], places[channel], channels[#channels + 1] = {}, {}, channel
       end
-      local n = #messages[channel] + 1
-      messages[channel][n], places[channel][n], reply = message, 2 * row, 1
+      local message, n = messages[channel], #places[channel] + 1
+      message[2 * n - 1], message[2 * n] = '1 ' .. string.format('%.0f', left) .. ' ' .. #frame .. '\n', frame
+      places[channel][n], reply = 2 * row, 1
     end
   end
   replies[row] = reply

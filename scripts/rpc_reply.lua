@@ -41,10 +41,16 @@ for row, record in ipairs(KEYS) do
     error('state is d, r or l')
   end
 
-  -- The longest names of a node and its callers fit; a large request is not read.
-  local head, reply = redis.pcall('GETRANGE', record, 0, 4095), 1
+  local claim, reply = attempt .. ' ' .. node .. '\n' .. digest, 1
+  --< part/rpc_head.lua
+  -- The names of one caller fit; those of more are read at a second look. A large request is not
+  -- read: the server's Lua hashes every byte of a string.
+  local head = redis.pcall('GETRANGE', record, 0, 255)
+  if #head == 256 and not string.find(head, '\n', (string.find(head, '\n', 1, true) or 256) + 1, true) then
+    head = redis.pcall('GETRANGE', record, 0, 4095)
+  end
+  -->
   local kind = type(head) == 'string' and string.sub(head, 1, 1)
-  local claim = attempt .. ' ' .. node .. '\n' .. digest
   if not kind then
     failed = head
   elseif kind == '' or kind == 'x' then
@@ -68,13 +74,15 @@ for row, record in ipairs(KEYS) do
       failed = stored
       line, tab = '', 0
     end
-    local message, notified = '0 0 ' .. #frame .. '\n' .. frame, 0
+    local length, notified = '0 0 ' .. #frame .. '\n', 0
     for caller in string.gmatch(string.sub(line, tab + 1), '[^\t]+') do
       local channel = outbox .. caller
       if not messages[channel] then
         messages[channel], channels[#channels + 1], sharded[channel] = {}, channel, shard
       end
-      messages[channel][#messages[channel] + 1] = message
+      local message = messages[channel]
+      message[#message + 1] = length
+      message[#message + 1] = frame
       notified = notified + 1
       if notified == 400 then -- rpc_decide.lua adds no more
         break
