@@ -22,7 +22,8 @@ type program struct {
 
 var outside = []program{
 	{"Sidekiq", "programs/sidekiq.rb", "ruby", []string{"-e", `require "sidekiq"; puts Sidekiq::VERSION`}},
-	{"BullMQ", "programs/bullmq.js", "node", []string{"-e", `console.log(require('bullmq/package.json').version)`}},
+	{"BullMQ", "programs/bullmq.js", "node",
+		[]string{"-e", `require('ioredis'); console.log(require('bullmq/package.json').version)`}},
 }
 
 // pushPrograms are the entrants of a batch push that are no Go: those that are absent are noted with the reason.

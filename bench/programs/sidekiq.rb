@@ -1,5 +1,6 @@
 # Pushes batches of jobs of 300 bytes with Sidekiq::Client.push_bulk for SPAN seconds, and prints jobs a second.
 require "sidekiq"
+Redis.sadd_returns_boolean = false if defined?(Redis) && Redis.respond_to?(:sadd_returns_boolean=) # no warnings
 batch, span, queue = Integer(ENV.fetch("BATCH")), Float(ENV.fetch("SPAN")), ENV.fetch("SPACE")
 Sidekiq.configure_client { |c| c.redis = {url: ENV.fetch("REDIS_URL")} }
 class BenchJob
