@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"sync"
 	"time"
@@ -21,29 +22,36 @@ type sender struct {
 	bus  *Bus
 	work *work
 
-	mu   sync.Mutex // held while a part is sent
-	sent uint64
+	mu     sync.Mutex // held while a part is sent
+	sent   uint64
+	failed error // of a part that the caller may have: its number is taken, and no part can follow it
 }
 
-// send gives the caller one part.
+// send gives the caller one part, and waits while too many parts are unread.
 func (s *sender) send(ctx context.Context, body []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.failed != nil {
+		return s.failed
+	}
 	if err := s.bus.sendChunk(ctx, s.work, s.sent+1, body); err != nil {
+		if !isRefusal(err) && err != errGivenUp {
+			s.failed = err
+		}
 		return err
 	}
 	s.sent++
-	return nil
+	return s.bus.awaitCredit(ctx, s.work, s.sent)
 }
 
-// count is how many parts there are.
-func (s *sender) count() uint64 {
+// reply is the reply to the call: how many parts there are. It is an error if that is not known.
+func (s *sender) reply() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.sent
+	return binary.AppendUvarint(nil, s.sent), s.failed
 }
 
-// sendChunk stores and publishes one part. It waits while too many parts are unread.
+// sendChunk stores and publishes one part.
 func (b *Bus) sendChunk(ctx context.Context, w *work, seq uint64, body []byte) error {
 	if len(body) > maxReply {
 		message := fmt.Sprintf("a part has %d bytes, at most %d", len(body), maxReply)
@@ -70,8 +78,8 @@ func (b *Bus) sendChunk(ctx context.Context, w *work, seq uint64, body []byte) e
 	case r != gen.RPCChunkResultAccepted:
 		return errGivenUp
 	}
-	w.bus.serving.sent(w, len(body))
-	return b.awaitCredit(ctx, w, seq)
+	b.serving.sent(w, len(body))
+	return nil
 }
 
 // awaitCredit waits until the caller has read enough of what was sent. The notice of that can be lost, so awaitCredit

@@ -30,8 +30,10 @@ func (m StreamMethod[Req, Res]) Name() string { return m.name }
 
 // Serve lets this node answer the method with h from now on. Each call of send gives the caller one part, which is
 // stored and published in one script. While the caller has not read 256 parts, or 1 MiB of them, send waits. It fails
-// if the caller has given up, and with a *RemoteError with CodeTooLarge if the part is larger than 1 MiB. Calls of send
-// may come from several goroutines; each waits for the one before it. Everything else is as in Method.Serve.
+// if the caller has given up, and with a *RemoteError with CodeTooLarge if the part is larger than 1 MiB. After an
+// error of package lua that leaves open whether the caller has the part, each later send returns that error, and the
+// call fails. Calls of send may come from several goroutines; each waits for the one before it. Everything else is as
+// in Method.Serve.
 func (m StreamMethod[Req, Res]) Serve(
 	b *Bus, h func(ctx context.Context, in Req, send func(Res) error) error,
 ) error {
@@ -55,7 +57,10 @@ func (m StreamMethod[Req, Res]) Serve(
 			}
 			return s.send(ctx, body)
 		})
-		return binary.AppendUvarint(nil, s.count()), err
+		if err != nil {
+			return nil, err
+		}
+		return s.reply()
 	})
 }
 

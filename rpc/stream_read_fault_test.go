@@ -2,6 +2,7 @@ package rpc_test
 
 import (
 	"context"
+	"io"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -68,4 +70,46 @@ func TestAPartWhoseReadFailsIsReadAgain(t *testing.T) {
 		break
 	}
 	require.Positive(t, refused.Load())
+}
+
+// The server stores a part, but its answer is lost and the repeat is refused. The caller may have read the part or not,
+// so its number is taken: a later part would get lost under it. The stream ends there, even if the handler goes on.
+func TestAPartOfUnknownOutcomeEndsTheStream(t *testing.T) {
+	t.Parallel()
+	c, name, read := luatomictest.Client(t), luatomictest.Namespace(t), make(chan struct{})
+	lua.Direct(c) // the hook sees no shared round trip
+	require.NoError(t, lua.Preload(t.Context(), c, &gen.RPCChunkScript))
+	var tries atomic.Int64
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCChunkScript), Do: func(run func() error) error {
+		switch tries.Add(1) {
+		case 1:
+			_ = run()
+			<-read
+			return io.ErrUnexpectedEOF
+		case 2:
+			return refusal("OOM command not allowed when used memory > 'maxmemory'.")
+		}
+		return run()
+	}})
+	node := lab.OpenBus(t, c, name, nil)
+	sent := make(chan error, 2)
+	require.NoError(t, countTo.Serve(node, func(_ context.Context, n int, send func(int) error) error {
+		for i := range n {
+			sent <- send(i)
+		}
+		return nil
+	}))
+	require.NoError(t, node.Ready(t.Context()))
+	var parts []int
+	var failed error
+	for part, err := range countTo.Call(t.Context(), lab.OpenBus(t, luatomictest.Client(t), name, nil), 2) {
+		if failed = err; err == nil {
+			parts = append(parts, part)
+			close(read)
+		}
+	}
+	require.ErrorIs(t, <-sent, lua.ErrOutcomeUnknown)
+	require.ErrorIs(t, <-sent, lua.ErrOutcomeUnknown, "no part comes after one that may be lost")
+	require.Equal(t, []int{0}, parts)
+	require.ErrorContains(t, failed, "outcome unknown")
 }
