@@ -11,7 +11,7 @@ import (
 )
 
 // RPCNodesSHA is the SHA-1 of rpc_nodes.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCNodesSHA = "df846b931e9b7010f58b9a051454cfb5e7a7b503"
+const RPCNodesSHA = "31f624df97b420f59994c92e20206386cda0a6d3"
 
 // RPCNodesScript is scripts/rpc_nodes.lua.
 var RPCNodesScript = lua.Script{
@@ -31,13 +31,16 @@ type RPCNodesParams struct {
 	// KEYS[1], zset: node, scored by the end of its lease in ms; the fraction is its load.
 	Nodes string
 	About string // KEYS[2], hash: node to its description
+	// ARGV[1] and on, at most 1000: the nodes that are read; all where there are none.
+	Names []string
 }
 
 // RPCNodesRow is one row of the reply of RPCNodes.
 type RPCNodesRow struct {
-	Node string
-	Left time.Duration
-	Text string
+	Node  string
+	Left  time.Duration
+	Later bool
+	Text  string
 }
 
 // RPCNodes lists the nodes of a bus and the remaining time of their leases.
@@ -46,7 +49,8 @@ type RPCNodesRow struct {
 //   - Retry: safe; sent again after a lost reply; it only reads.
 //   - KEYS[1]: nodes, zset: node, scored by the end of its lease in ms; the fraction is its load.
 //   - KEYS[2]: about, hash: node to its description.
-//   - Reply: left: 0 or less for a dead node.
+//   - Reply: left: 0 or less for a dead node; later: the text is left out, as the rows hold 1 MB
+//     already.
 //   - Cost: O(n) for n nodes, 1000 at most.
 func RPCNodes(ctx context.Context, c lua.Client, p RPCNodesParams) ([]RPCNodesRow, error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCNodes)
@@ -59,21 +63,26 @@ func RPCNodesIn(b *lua.Batch, p RPCNodesParams) *lua.Future[[]RPCNodesRow] {
 }
 
 func (p *RPCNodesParams) call() *lua.Call {
-	c := lua.NewCall(&RPCNodesScript, 2, 0)
+	c := lua.NewCall(&RPCNodesScript, 2, len(p.Names))
 	c.Key("nodes", p.Nodes)
 	c.Key("about", p.About)
 	c.EndKeys()
+	c.Group("name", len(p.Names), 1000, 1)
+	for i := range p.Names {
+		c.StringAt(&p.Names[i])
+	}
 	return c
 }
 
 func decodeRPCNodes(r *lua.Reply) []RPCNodesRow {
 	var v []RPCNodesRow
-	if rows, n := r.Rows("reply", 3); n > 0 {
+	if rows, n := r.Rows("reply", 4); n > 0 {
 		v = make([]RPCNodesRow, n)
 		for i := range v {
 			e := &v[i]
 			e.Node = rows.String("node")
 			e.Left = rows.Milliseconds("left")
+			e.Later = rows.Bool("later")
 			e.Text = rows.String("text")
 		}
 	}

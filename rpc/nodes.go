@@ -73,22 +73,32 @@ func (s *serving) describe(node *Node) {
 	}
 }
 
-// Nodes lists the live nodes of the bus, at most a thousand, including those that only call. It reads the leases and
-// reports of all nodes in one script and one round trip, by the server's clock. It needs no Run.
+// Nodes lists the live nodes of the bus, at most a thousand, including those that only call. A script reads their
+// leases and reports by the server's clock, about 1 MB of reports in a round trip. It needs no Run.
 func (b *Bus) Nodes(ctx context.Context) ([]Node, error) {
-	rows, err := gen.RPCNodes(ctx, b.client, gen.RPCNodesParams{Nodes: b.keys.Nodes, About: b.keys.About})
-	if err != nil {
-		return nil, fmt.Errorf("luatomic: list nodes of bus %q: %w", b.name, err)
-	}
-	out := make([]Node, 0, len(rows))
-	for _, r := range rows {
-		if r.Left <= 0 {
-			continue
+	out := []Node{}
+	for p := (gen.RPCNodesParams{Nodes: b.keys.Nodes, About: b.keys.About}); ; {
+		rows, err := gen.RPCNodes(ctx, b.client, p)
+		if err != nil {
+			return nil, fmt.Errorf("luatomic: list nodes of bus %q: %w", b.name, err)
 		}
-		var node Node
-		_ = json.Unmarshal([]byte(r.Text), &node) // the report of another version leaves it empty
-		node.Node, node.Lease = r.Node, r.Left
-		out = append(out, node)
+		p.Names = nil
+		for _, r := range rows {
+			if r.Later {
+				p.Names = append(p.Names, r.Node)
+			} else if r.Left > 0 {
+				out = append(out, reported(r))
+			}
+		}
+		if len(p.Names) == 0 {
+			return out, nil
+		}
 	}
-	return out, nil
+}
+
+// reported reads the report of a node. That of another version leaves all but the name and the lease empty.
+func reported(r gen.RPCNodesRow) (node Node) {
+	_ = json.Unmarshal([]byte(r.Text), &node)
+	node.Node, node.Lease = r.Node, r.Left
+	return node
 }

@@ -2,6 +2,7 @@ package rpc_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,7 +12,9 @@ import (
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/rpc"
 )
 
 // These are the branches of rpc_join.lua, rpc_leave.lua, rpc_cast.lua and rpc_find.lua that a bus repairs by itself,
@@ -176,4 +179,33 @@ func TestANodeThatComesBackGivesItsMethods(t *testing.T) {
 		require.False(t, lab.Must(gen.RPCJoin(ctx, c, join)).Fresh)
 		require.Len(t, lab.Must(gen.RPCFind(ctx, c, find)), 1)
 	}
+}
+
+// Large reports of many nodes come in several replies, so that no script holds up the server.
+func TestLargeReportsComeInSeveralReplies(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	lua.Direct(c) // the hook sees no shared round trip
+	require.NoError(t, lua.Preload(ctx, c, &gen.RPCNodesScript))
+	b := lab.Must(rpc.NewBus(c, name, nil))
+	nodes, about := "rpc:{"+name+"}:nodes", "rpc:{"+name+"}:about"
+	text := `{"methods":["` + strings.Repeat("x", 400_000) + `"]}`
+	for _, node := range []string{"a", "b", "c", "d", "e"} {
+		require.NoError(t, c.ZAdd(ctx, nodes, redis.Z{Score: lab.Future, Member: node}).Err())
+		require.NoError(t, c.HSet(ctx, about, node, text).Err())
+	}
+	require.NoError(t, c.ZAdd(ctx, nodes, redis.Z{Score: lab.Past, Member: "dead"}).Err())
+	replies := 0
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCNodesScript), Do: func(run func() error) error {
+		replies++
+		return run()
+	}})
+	var names []string
+	for _, node := range lab.Must(b.Nodes(ctx)) {
+		require.Positive(t, node.Lease)
+		require.Len(t, node.Methods, 1, node.Node)
+		names = append(names, node.Node)
+	}
+	require.Equal(t, []string{"a", "b", "c", "d", "e"}, names)
+	require.Equal(t, 2, replies)
 }

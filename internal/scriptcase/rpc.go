@@ -96,7 +96,7 @@ func rpcCalls() []ScriptCall {
 			return "", err
 		}, Announced, nil},
 		{&gen.RPCNodesScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			v, err := gen.RPCNodes(ctx, c, gen.RPCNodesParams{Nodes: nodes(k), About: about(k)})
+			v, err := gen.RPCNodes(ctx, c, gen.RPCNodesParams{Nodes: nodes(k), About: about(k), Names: []string{"n"}})
 			return fmt.Sprint(len(v)), err
 		}, Announced, nil},
 		{&gen.RPCFindScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
