@@ -29,6 +29,11 @@ func TestABodyThatTheServerQuotesIsNotShown(t *testing.T) {
 	require.ErrorIs(t, err, lua.ErrNotExecuted)
 	require.ErrorContains(t, err, "unknown command 'set'")
 	require.NotContains(t, err.Error(), "secret")
+	for _, err := range lab.Echo.Gather(t.Context(), bus, strings.Repeat("secret", 2<<10)) {
+		require.ErrorIs(t, err, lua.ErrNotExecuted)
+		require.ErrorContains(t, err, "unknown command 'set'")
+		require.NotContains(t, err.Error(), "secret")
+	}
 }
 
 // A body goes out with the script that announces it, and comes with one more round trip.
@@ -50,6 +55,36 @@ func TestALargeBodyGoesOutWithItsScript(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"set", "evalsha"}, <-sent)
 	require.Equal(t, []string{"get"}, <-sent)
+}
+
+// A gather stores its body once for all nodes, with the list of them, and lets it be removed at its end.
+func TestAGatherStoresItsBodyOnce(t *testing.T) {
+	t.Parallel()
+	name, c := luatomictest.Namespace(t), luatomictest.Client(t)
+	for range 3 {
+		lab.Serving(t, lab.Echo, luatomictest.Client(t), name, nil, lab.Upper)
+	}
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute, Lease: quick.Lease})
+	require.NoError(t, caller.Ready(t.Context()))
+	var stored atomic.Int64
+	c.AddHook(lab.Before(func(cmds ...redis.Cmder) {
+		for _, cmd := range lab.Names(cmds) {
+			if cmd == "set" {
+				stored.Add(1)
+			}
+		}
+	}))
+	body, answers := strings.Repeat("x", 60_000), 0
+	for part, err := range lab.Echo.Gather(t.Context(), caller, body) {
+		require.NoError(t, err)
+		require.Equal(t, strings.ToUpper(body), part.Result)
+		answers++
+	}
+	require.Equal(t, 3, answers)
+	require.EqualValues(t, 1, stored.Load())
+	luatomictest.Eventually(t, 20*time.Second, "no body is left", func() bool {
+		return len(lab.Must(c.Keys(t.Context(), "rpc:{"+name+"}:b:*").Result())) == 0
+	})
 }
 
 // Bodies that are read while others are on their way share the next round trip.

@@ -21,7 +21,8 @@ type outgoing struct {
 	method     string
 	body       []byte
 	flags      uint64
-	idempotent bool // another node may run it
+	idempotent bool   // another node may run it
+	shared     string // names its body, which is stored for several calls; empty where it is not
 }
 
 // check checks the names and sizes before anything is sent.
@@ -179,8 +180,11 @@ func (b *Bus) newWaiter(c *outgoing, deadline time.Time) *waiter {
 		q.Ext.Digest = w.digest
 	}
 	if len(c.body) >= besideMin {
-		w.beside, w.besideID = c.body, besideID(id, w.digest)
-		q.Flags, q.Ext.Beside, q.Body = q.Flags|wire.FlagBeside, w.besideID, nil
+		q.Flags, q.Ext.Beside, q.Body = q.Flags|wire.FlagBeside, c.shared, nil
+		if c.shared == "" {
+			w.beside, w.besideID = c.body, besideID(id, w.digest)
+			q.Ext.Beside = w.besideID
+		}
 	}
 	w.frame = b.seal(q.Encode())
 	return w

@@ -255,12 +255,13 @@ func (d *directory) prune() {
 // pageSize is how many nodes one script lists.
 const pageSize = 500
 
-// find reads the nodes of a method from the server, 500 in a round trip, and notes them.
-func (b *Bus) find(ctx context.Context, method string) ([]gen.RPCFindRow, error) {
+// find reads the nodes of a method from the server, 500 in a round trip, and notes them. The client is for the first of
+// these round trips.
+func (b *Bus) find(ctx context.Context, client lua.Client, method string) ([]gen.RPCFindRow, error) {
 	var all []gen.RPCFindRow
 	after, asked := lua.Opt[string]{}, time.Now()
 	for {
-		rows, err := gen.RPCFind(ctx, b.client, gen.RPCFindParams{
+		rows, err := gen.RPCFind(ctx, client, gen.RPCFindParams{
 			Nodes: b.keys.Nodes, Methods: b.keys.Methods, Method: method, After: after,
 			Caller: b.Node(), Outbox: b.keys.Outbox, Shard: b.shard,
 		})
@@ -271,7 +272,7 @@ func (b *Bus) find(ctx context.Context, method string) ([]gen.RPCFindRow, error)
 		if len(rows) < pageSize {
 			break
 		}
-		after = lua.Some(rows[len(rows)-1].Node)
+		after, client = lua.Some(rows[len(rows)-1].Node), b.client
 	}
 	b.directory.install(method, asked, all)
 	return all, nil
@@ -285,7 +286,7 @@ func (b *Bus) refresh(method string) {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), b.opts.Lease)
 		defer cancel()
-		if _, err := b.find(ctx, method); err != nil {
+		if _, err := b.find(ctx, b.client, method); err != nil {
 			b.report(ctx, fmt.Errorf("luatomic: find nodes of %q on bus %q: %w", method, b.name, err))
 			b.directory.failed(method)
 		}

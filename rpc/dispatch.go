@@ -252,7 +252,7 @@ func (b *Bus) candidates(
 			len(tried) >= maxTried {
 			return "", nil, refusal(w.method, reasonOf(*found))
 		}
-		if *found, err = b.find(asking{s}, w.method); err != nil {
+		if *found, err = b.find(asking{s}, b.client, w.method); err != nil {
 			return "", nil, fmt.Errorf("luatomic: call %q: %w", w.method, err)
 		}
 		if first, _ = b.directory.choose(w.method, tried); first != "" {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/lua"
 )
 
 // Part is one node's answer to a gather.
@@ -26,7 +27,7 @@ type Part[Res any] struct {
 // *MissingError. If no node serves the method, the last pair has ErrNoResponders. To stop early, break: the handlers of
 // nodes that have not answered are cancelled. Options.WrapCall run once around the whole gather, while the answers are
 // yielded; their headers go to each node, and their error is the last pair. Cost: a round trip for the list, and a call
-// to each node, whose scripts share round trips. Run must be running.
+// to each node, whose scripts share round trips. A body of 8 KiB or more is stored once. Run must be running.
 func (m Method[Req, Res]) Gather(ctx context.Context, b *Bus, in Req) iter.Seq2[Part[Res], error] {
 	return func(yield func(Part[Res], error) bool) {
 		body, err := m.encode(b, in)
@@ -90,6 +91,7 @@ func (e *MissingError) Unwrap() error { return e.Err }
 
 // gathering has the calls to several nodes. It belongs to one goroutine.
 type gathering struct {
+	shared  string // names the body of all calls, where that travels by itself
 	timer   *time.Timer
 	came    chan *waiter
 	missing map[string]*waiter // by node
@@ -108,18 +110,35 @@ func (b *Bus) gather(ctx context.Context, c *outgoing) (*gathering, error) {
 	if err := b.awaitReady(ctx, timer.C); err != nil {
 		return nil, err
 	}
-	bounded, cancel := context.WithDeadline(ctx, deadline)
-	defer cancel()
-	rows, err := b.find(bounded, c.method)
+	rows, err := b.findAll(ctx, c, deadline)
 	if err != nil {
 		return nil, fmt.Errorf("luatomic: gather %q: %w", c.method, err)
 	}
-	g := &gathering{timer: timer, came: make(chan *waiter, len(rows)), missing: make(map[string]*waiter)}
+	g := &gathering{
+		shared: c.shared, timer: timer, came: make(chan *waiter, len(rows)), missing: make(map[string]*waiter),
+	}
 	b.askAll(ctx, g, c, rows, deadline)
 	if len(g.missing) == 0 {
+		b.endGather(g)
 		return nil, refusal(c.method, reasonOf(rows))
 	}
 	return g, nil
+}
+
+// findAll lists the nodes of the method. A large body is stored once for all of them, in the same round trip.
+func (b *Bus) findAll(ctx context.Context, c *outgoing, deadline time.Time) ([]gen.RPCFindRow, error) {
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	if len(c.body) < besideMin {
+		return b.find(ctx, b.client, c.method)
+	}
+	c.shared = b.newID(c)
+	client := b.putBeside(ctx, c.shared, c.body, time.Until(deadline)+callGrace)
+	rows, err := b.find(ctx, client, c.method)
+	if body := refused(client, err); body != nil {
+		return nil, fmt.Errorf("%w: %w", lua.ErrNotExecuted, body)
+	}
+	return rows, err
 }
 
 // askAll makes a call to each node that is alive.
@@ -173,6 +192,9 @@ func (g *gathering) next(ctx context.Context) (*waiter, error) {
 // endGather cancels the handlers of the nodes that have not answered. Answers that nobody has read are over, too.
 func (b *Bus) endGather(g *gathering) {
 	g.timer.Stop()
+	if g.shared != "" {
+		b.pending.discard(b.keys.Body(g.shared))
+	}
 	for _, w := range g.missing {
 		if b.pending.forget(w) {
 			b.giveUp(w)
