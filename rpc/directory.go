@@ -3,6 +3,7 @@ package rpc
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -266,7 +267,7 @@ func (b *Bus) find(ctx context.Context, client lua.Client, method string) ([]gen
 			Caller: b.Node(), Outbox: b.keys.Outbox, Shard: b.shard,
 		})
 		if err != nil {
-			return nil, err
+			return nil, notCalled(err)
 		}
 		all = append(all, rows...)
 		if len(rows) < pageSize {
@@ -276,6 +277,17 @@ func (b *Bus) find(ctx context.Context, client lua.Client, method string) ([]gen
 	}
 	b.directory.install(method, asked, all)
 	return all, nil
+}
+
+// notCalled is the error of a script that only prepares a call: whatever became of the script, no handler runs.
+func notCalled(err error) error {
+	var failed *lua.Error
+	if !errors.As(err, &failed) {
+		return err
+	}
+	e := *failed
+	e.Outcome = lua.ErrNotExecuted
+	return &e
 }
 
 // refresh reads the nodes of a method again, in the background, if they were read some time ago.

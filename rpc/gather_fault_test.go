@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -179,4 +180,23 @@ func TestRPCGatherUnderFaults(t *testing.T) {
 	}
 	require.Equal(t, []int{3, 1}, []int{answers, lost})
 	require.Less(t, time.Since(start), 30*time.Second, "by the end of its lease, and not of the gather")
+}
+
+// A gather that cannot list the nodes has called none: it says so, although the fate of the list is not known.
+func TestAGatherWithoutAListHasNotRun(t *testing.T) {
+	t.Parallel()
+	name := luatomictest.Namespace(t)
+	client, proxy := through(t)
+	caller := lab.OpenBus(t, client, name, nil)
+	require.NoError(t, caller.Ready(t.Context()))
+	proxy.Blackhole(true)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	for part, err := range lab.Echo.Gather(ctx, caller, "x") {
+		require.Empty(t, part)
+		require.ErrorIs(t, err, lua.ErrNotExecuted)
+		require.NotErrorIs(t, err, lua.ErrOutcomeUnknown)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+	proxy.Blackhole(false)
 }
