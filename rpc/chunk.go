@@ -57,10 +57,6 @@ func (b *Bus) sendChunk(ctx context.Context, w *work, seq uint64, body []byte) e
 		message := fmt.Sprintf("a part has %d bytes, at most %d", len(body), maxReply)
 		return &RemoteError{Code: CodeTooLarge, Message: message}
 	}
-	keep := time.Minute
-	if deadline, ok := ctx.Deadline(); ok {
-		keep = max(time.Until(deadline), 0) + replyKept
-	}
 	c := wire.Chunk{ID: w.ID, Seq: seq, Body: body}
 	frame := b.seal(c.Encode())
 	var notice []byte
@@ -69,8 +65,8 @@ func (b *Bus) sendChunk(ctx context.Context, w *work, seq uint64, body []byte) e
 	}
 	r, err := gen.RPCChunk(ctx, b.client, gen.RPCChunkParams{
 		Record: b.keys.Record(w.ID), Chunks: b.keys.Chunks(w.ID), Node: b.Node(), Attempt: w.Attempt, Seq: int64(seq),
-		Frame: frame, Notice: notice, Outbox: b.keys.Outbox, Keep: keep,
-		Shard: b.shard,
+		Frame: frame, Notice: notice, Outbox: b.keys.Outbox, Shard: b.shard,
+		Keep: max(time.Until(w.deadline), 0) + replyKept,
 	})
 	switch {
 	case err != nil:

@@ -212,3 +212,27 @@ func TestAStreamOfAMethodWithoutParts(t *testing.T) {
 	require.Zero(t, ran.Load())
 	require.ErrorContains(t, last(old), "is the method served as a StreamMethod?")
 }
+
+// A function of Wrap may give the handler less time than the caller has. The parts stay for the caller's time.
+func TestPartsStayForTheTimeOfTheirCaller(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	b := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Hour, Wrap: []func(
+		context.Context, rpc.CallInfo, func(context.Context) error) error{
+		func(ctx context.Context, _ rpc.CallInfo, next func(context.Context) error) error {
+			short, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			return next(short)
+		},
+	}})
+	require.NoError(t, count.Serve(b, func(_ context.Context, _ int, send func(string) error) error {
+		return send("part")
+	}))
+	require.NoError(t, b.Ready(ctx))
+	for _, err := range count.Call(ctx, b, 1) {
+		require.NoError(t, err)
+		key := lab.Must(c.Keys(ctx, "rpc:{"+name+"}:s:*").Result())
+		require.Len(t, key, 1)
+		require.Greater(t, c.PTTL(ctx, key[0]).Val(), 30*time.Minute)
+	}
+}
