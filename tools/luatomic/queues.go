@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -92,75 +91,26 @@ func listQueues(ctx context.Context, s *session, client lua.Client) error {
 		return err
 	}
 	out := s.rows("QUEUE", "TAG", "READY", "SCHEDULED", "LEASED", "DEAD", "OLDEST", "PAUSED", "PROCESSED", "FAILED")
-	return eachQueue(queues, out, func(q *queue.Queue) error { return listQueue(ctx, q, out) })
+	return eachQueue(ctx, queues, out, listQueue)
 }
 
-func listQueue(ctx context.Context, q *queue.Queue, out *rows) error {
+func listQueue(ctx context.Context, q *queue.Queue) (line, error) {
 	st, err := q.Stats(ctx)
 	if err != nil {
-		return err
+		return line{}, err
 	}
 	days, err := q.Counts(ctx, 1)
 	if err != nil {
-		return err
+		return line{}, err
 	}
 	row := queueRow{
 		Queue: q.Name(), Tag: q.Tag(), Ready: st.Ready, Scheduled: st.Scheduled, Leased: st.Leased, Dead: st.Dead,
 		OldestMS: age(st), Paused: st.Paused,
 		Processed: days[0].Processed, Failed: days[0].Failed, Died: days[0].Dead, Expired: days[0].Expired,
 	}
-	return out.add(row, row.Queue, row.Tag, row.Ready, row.Scheduled, row.Leased, row.Dead,
-		ago(st.Oldest.Or(time.Time{}), st.Now), row.Paused, row.Processed, row.Failed)
+	return line{row, []any{row.Queue, row.Tag, row.Ready, row.Scheduled, row.Leased, row.Dead,
+		ago(st.Oldest.Or(time.Time{}), st.Now), row.Paused, row.Processed, row.Failed}}, nil
 }
-
-// eachQueue reads the queues into a table. One that cannot be shown hides no other.
-func eachQueue(queues []*queue.Queue, out *rows, read func(*queue.Queue) error) error {
-	hidden := hiddenQueues{of: len(queues)}
-	for _, q := range queues {
-		if err := read(q); err != nil && !hidden.add(err) {
-			return err
-		}
-	}
-	return errors.Join(hidden.err(), out.end())
-}
-
-// hiddenQueues is the error of queues that cannot be shown.
-type hiddenQueues struct {
-	n, of int
-	first error
-	none  bool // one of them is unknown: its name may be mistyped
-}
-
-func (h *hiddenQueues) Error() string {
-	if h.n > 1 {
-		return fmt.Sprintf("queues that cannot be shown: %d, the first: %v", h.n, h.first)
-	}
-	return h.first.Error()
-}
-
-func (h *hiddenQueues) Unwrap() error { return h.first }
-
-// add reports whether the error is of one queue alone: it is unknown, or the server refuses it.
-func (h *hiddenQueues) add(err error) bool {
-	var none unknownQueue
-	unknown := errors.As(err, &none)
-	if !unknown && (!isReply(err) || isAway(err)) {
-		return false
-	}
-	h.n, h.first, h.none = h.n+1, cmp.Or(h.first, err), h.none || unknown
-	return true
-}
-
-// err is nil where all can be shown.
-func (h *hiddenQueues) err() error {
-	if h.n == 0 {
-		return nil
-	}
-	return h
-}
-
-// passable reports whether there are other queues to go on with.
-func (h *hiddenQueues) passable() bool { return h.n < h.of && !h.none }
 
 func queuesWorkersCommand() *command {
 	return &command{

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"time"
@@ -122,7 +123,7 @@ may be left out: all queues.`,
 			if watch.on {
 				c.rates = newRates()
 			}
-			return s.again(watch, func() error { return c.all(queues) })
+			return s.again(watch, func() error { return c.all(s.signals.stop, queues) })
 		},
 	}
 }
@@ -166,33 +167,25 @@ type counting struct {
 	known bool   // the queues exist, or did
 }
 
-func (c *counting) all(queues []*queue.Queue) error {
+func (c *counting) all(ctx context.Context, queues []*queue.Queue) error {
 	columns := []string{"QUEUE", "READY", "SCHEDULED", "LEASED", "DEAD", "OLDEST", "PAUSED"}
 	if c.rates != nil {
 		columns = append(columns, "PUSHED/S", "PROCESSED/S", "FAILED/S")
 	}
 	out := c.s.rows(columns...)
-	err := eachQueue(queues, out, func(q *queue.Queue) error { return c.one(q, out) })
+	err := eachQueue(ctx, queues, out, c.one)
 	c.known = c.known || err == nil
 	return err
 }
 
-// one adds the counts of a queue. The first time, one that nobody knows is an error.
-func (c *counting) one(q *queue.Queue, out *rows) error {
-	ctx := c.s.signals.stop
+// one counts a queue. The first time, one that nobody knows is an error.
+func (c *counting) one(ctx context.Context, q *queue.Queue) (line, error) {
 	st, err := q.Stats(ctx)
 	if err == nil && !c.known {
 		err = unknown(ctx, q, st)
 	}
-	var speed queueRates
-	if err == nil && c.rates != nil {
-		speed, err = c.rates.of(ctx, q, st)
-	}
-	if ctx.Err() != nil {
-		return errInterrupted
-	}
 	if err != nil {
-		return err
+		return line{}, err
 	}
 	row := statsOf(q, st)
 	cells := []any{
@@ -200,10 +193,11 @@ func (c *counting) one(q *queue.Queue, out *rows) error {
 		ago(st.Oldest.Or(time.Time{}), st.Now), paint(row.Paused, yellow, row.Paused),
 	}
 	if c.rates == nil {
-		return out.add(row, cells...)
+		return line{row, cells}, nil
 	}
-	return out.add(watchedResult{row, speed}, append(cells, orNone(speed.Pushed), orNone(speed.Processed),
-		orNone(speed.Failed))...)
+	speed, err := c.rates.of(ctx, q, st)
+	cells = append(cells, orNone(speed.Pushed), orNone(speed.Processed), orNone(speed.Failed))
+	return line{watchedResult{row, speed}, cells}, err
 }
 
 // age is that of the oldest ready job in ms, or nil.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/internal/abreast"
 	"github.com/luatomic/luatomic/internal/meter"
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/lock"
@@ -142,17 +141,15 @@ func inTime(ctx context.Context, ask func(context.Context) error) error {
 	return ask(ctx)
 }
 
-// eachInTime asks for n things abreast. The first answer that does not come ends the others, and its error is returned.
+// eachInTime asks for n things abreast, each in the time of one answer. The first answer that does not come ends the
+// others, and its error is returned.
 func eachInTime(ctx context.Context, n int, ask func(ctx context.Context, i int) error) error {
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	abreast.Each(n, func(i int) {
-		err := inTime(ctx, func(ctx context.Context) error { return ask(ctx, i) })
-		if isAway(err) {
-			end(err)
+	return eachAbreast(ctx, n, func(ctx context.Context, i int) error {
+		if err := inTime(ctx, func(ctx context.Context) error { return ask(ctx, i) }); isAway(err) {
+			return err
 		}
+		return nil
 	})
-	return context.Cause(ctx)
 }
 
 func readPart[T any](ctx context.Context, read func(context.Context) ([]T, bool, error)) (p topPart[T]) {
@@ -180,7 +177,10 @@ func (r *topReader) readQueues(ctx context.Context) (out []topQueue, part bool, 
 	}
 	var hidden hiddenQueues
 	for i, err := range errs {
-		if out[i].hidden = err != nil; out[i].hidden && !hidden.add(err) {
+		switch out[i].hidden = err != nil; {
+		case ofOneQueue(err):
+			hidden.add(err)
+		case err != nil:
 			return nil, false, err
 		}
 	}
