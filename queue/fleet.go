@@ -14,6 +14,7 @@ import (
 
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -81,7 +82,8 @@ type Worker struct {
 	Consumers []WorkerConsumer `json:"consumers"`
 }
 
-// WorkerConsumer is one Consume of a process.
+// WorkerConsumer is one Consume of a process. In JSON, a byte of a name or an id that is not UTF-8 is written as `\xff`,
+// and the backslash of a text that looks like that as `\x5c`.
 type WorkerConsumer struct {
 	Queue       string `json:"queue"`
 	Tag         string `json:"tag,omitempty"`
@@ -99,6 +101,32 @@ type Holding struct {
 	Attempt int    `json:"attempt"`
 	// Since is when the job was taken, by the server's clock.
 	Since time.Time `json:"since"`
+}
+
+func (h Holding) MarshalJSON() ([]byte, error) {
+	type plain Holding
+	h.ID, h.Kind = show.Label(h.ID), show.Label(h.Kind)
+	return json.Marshal(plain(h))
+}
+
+func (h *Holding) UnmarshalJSON(text []byte) error {
+	type plain Holding
+	err := json.Unmarshal(text, (*plain)(h))
+	h.ID, h.Kind = show.Named(h.ID), show.Named(h.Kind)
+	return err
+}
+
+func (w WorkerConsumer) MarshalJSON() ([]byte, error) {
+	type plain WorkerConsumer
+	w.Queue, w.Tag = show.Label(w.Queue), show.Label(w.Tag)
+	return json.Marshal(plain(w))
+}
+
+func (w *WorkerConsumer) UnmarshalJSON(text []byte) error {
+	type plain WorkerConsumer
+	err := json.Unmarshal(text, (*plain)(w))
+	w.Queue, w.Tag = show.Named(w.Queue), show.Named(w.Tag)
+	return err
 }
 
 // Workers returns the live processes that consume queues of that prefix, with what they had at their last report, at

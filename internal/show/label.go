@@ -1,6 +1,7 @@
 package show
 
 import (
+	"encoding/hex"
 	"fmt"
 	"regexp"
 	"strings"
@@ -28,4 +29,17 @@ func Label(name string) string {
 		}
 	}
 	return b.String()
+}
+
+// Named is the name that has this label. A text that is no label of a name is a name itself: no byte is written in two
+// ways.
+func Named(label string) string {
+	name := escape.ReplaceAllStringFunc(label, func(text string) string {
+		b, _ := hex.DecodeString(text[2:])
+		return string(b)
+	})
+	if Label(name) != label {
+		return label
+	}
+	return name
 }

@@ -1,8 +1,6 @@
 package show_test
 
 import (
-	"regexp"
-	"strconv"
 	"testing"
 	"unicode/utf8"
 
@@ -11,14 +9,6 @@ import (
 
 	"github.com/luatomic/luatomic/internal/show"
 )
-
-// unlabelled is the name of a label.
-func unlabelled(label string) string {
-	return regexp.MustCompile(`\\x[0-9a-f]{2}`).ReplaceAllStringFunc(label, func(text string) string {
-		b, _ := strconv.ParseUint(text[2:], 16, 8)
-		return string([]byte{byte(b)})
-	})
-}
 
 func TestTwoNamesHaveTwoLabels(t *testing.T) {
 	t.Parallel()
@@ -37,6 +27,17 @@ func TestTwoNamesHaveTwoLabels(t *testing.T) {
 		}
 		label := show.Label(name)
 		require.True(t, utf8.ValidString(label))
-		require.Equal(t, name, unlabelled(label))
+		require.Equal(t, name, show.Named(label))
 	})
+}
+
+// A text that no name is written as is a name.
+func TestATextThatIsNoLabelIsAName(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`a\x41`: `a\x41`, `\x5cx`: `\x5cx`, `\xc3\xa4`: `\xc3\xa4`, "ä\xe9": "ä\xe9", "\xff": "\xff",
+		`\xe9 "\xE9"`: "\xe9 \"\\xE9\"",
+	} {
+		require.Equal(t, want, show.Named(text), "%q", text)
+	}
 }

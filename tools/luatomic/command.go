@@ -173,6 +173,9 @@ func (s *session) parseArgs(fs *flag.FlagSet, cmd *command, args []string) error
 	} else {
 		s.args = append(s.args, after...)
 	}
+	if cmd.tagged {
+		s.readLabels()
+	}
 	if s.prefix != "" {
 		if err := lua.CheckName("prefix", s.prefix); err != nil {
 			return err

@@ -44,7 +44,7 @@ func (f *stateFlag) Set(v string) error {
 }
 
 type jobRow struct {
-	ID       string            `json:"id"`
+	ID       label             `json:"id"`
 	State    string            `json:"state"`
 	At       *int64            `json:"at"`
 	Failures int               `json:"failures"`
@@ -56,8 +56,8 @@ type jobRow struct {
 
 func rowOf(f queue.Found) jobRow {
 	row := jobRow{
-		ID: f.ID, State: f.State.String(), Failures: f.Failures, Reason: f.Reason, Kind: f.Kind, Headers: f.Headers,
-		Bytes: len(f.Body),
+		ID: label(f.ID), State: f.State.String(), Failures: f.Failures, Reason: f.Reason, Kind: f.Kind,
+		Headers: f.Headers, Bytes: len(f.Body),
 	}
 	if !f.At.IsZero() {
 		ms := f.At.UnixMilli()

@@ -74,7 +74,7 @@ func (c changeCommand) command() *command {
 					return err
 				}
 				n, err := c.change(ctx, q, in, ids)
-				if emitErr := s.emit(map[string]any{"queue": q.Name(), c.done: n}); err == nil {
+				if emitErr := s.emit(map[string]any{"queue": label(q.Name()), c.done: n}); err == nil {
 					err = emitErr
 				}
 				return err

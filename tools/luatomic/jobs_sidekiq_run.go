@@ -24,7 +24,7 @@ func listSidekiqQueues(ctx context.Context, j *sidekiqJobs) error {
 		noLists(j.s, &st)
 		out := j.s.rows("QUEUE", "READY", "LATENCY")
 		for _, q := range st.Queues {
-			row := sidekiqQueue{Queue: q.Name, Ready: q.Size, LatencyMS: q.Latency.Milliseconds()}
+			row := sidekiqQueue{Queue: label(q.Name), Ready: q.Size, LatencyMS: q.Latency.Milliseconds()}
 			if err := out.add(row, q.Name, q.Size, rounded(q.Latency)); err != nil {
 				return err
 			}
@@ -44,7 +44,7 @@ func (f sidekiqFound) ref() sidekiq.Ref {
 }
 
 func (f sidekiqFound) row() jobRow {
-	row := jobRow{ID: f.JID, State: f.state, Failures: f.Failures, Reason: f.Reason, Kind: f.Class,
+	row := jobRow{ID: label(f.JID), State: f.state, Failures: f.Failures, Reason: f.Reason, Kind: f.Class,
 		Bytes: len(f.Payload)}
 	if f.Wrapped != "" {
 		row.Kind = f.Wrapped
@@ -255,7 +255,7 @@ func changeSidekiqJobs(done string, change func(context.Context, *sidekiqJobs, s
 		if err != nil && n == 0 {
 			return err
 		}
-		return errors.Join(err, j.s.emit(map[string]any{"queue": j.queue, done: n}))
+		return errors.Join(err, j.s.emit(map[string]any{"queue": label(j.queue), done: n}))
 	}
 }
 

@@ -66,7 +66,7 @@ QUEUE and promotes all of them.`,
 }
 
 type promoteResult struct {
-	Queue   string `json:"queue"`
+	Queue   label  `json:"queue"`
 	Moved   int    `json:"moved"`
 	NextDue *int64 `json:"next_due"`
 }
@@ -103,7 +103,7 @@ func promoteEach(s *session, queues []*queue.Queue) (failed error) {
 
 // promoteDue moves in steps of queue.MaxBatch until nothing is due.
 func promoteDue(s *session, q *queue.Queue) error {
-	out := promoteResult{Queue: q.Name()}
+	out := promoteResult{Queue: label(q.Name())}
 	for {
 		if s.signals.stop.Err() != nil {
 			break
@@ -137,7 +137,7 @@ func watchDue(s *session, queues []*queue.Queue) error {
 	warn := s.warnRarely()
 	poller := queue.NewPoller(&queue.PollerOptions{
 		OnPromote: func(q *queue.Queue, p queue.Promoted) {
-			out := promoteResult{Queue: q.Name(), Moved: p.Moved, NextDue: milli(p.NextDue)}
+			out := promoteResult{Queue: label(q.Name()), Moved: p.Moved, NextDue: milli(p.NextDue)}
 			_ = s.emit(out) // which ends the command if it fails
 		},
 		OnError: func(_ *queue.Queue, err error) { warn(err) },

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 )
@@ -44,8 +45,8 @@ func queueCommands() []*command {
 }
 
 type queueRow struct {
-	Queue     string `json:"queue"`
-	Tag       string `json:"tag"`
+	Queue     label  `json:"queue"`
+	Tag       label  `json:"tag"`
 	Ready     int    `json:"ready"`
 	Scheduled int    `json:"scheduled"`
 	Leased    int    `json:"leased"`
@@ -104,8 +105,8 @@ func listQueue(ctx context.Context, q *queue.Queue) (line, error) {
 		return line{}, err
 	}
 	row := queueRow{
-		Queue: q.Name(), Tag: q.Tag(), Ready: st.Ready, Scheduled: st.Scheduled, Leased: st.Leased, Dead: st.Dead,
-		OldestMS: age(st), Paused: st.Paused,
+		Queue: label(q.Name()), Tag: label(q.Tag()), Ready: st.Ready, Scheduled: st.Scheduled, Leased: st.Leased,
+		Dead: st.Dead, OldestMS: age(st), Paused: st.Paused,
 		Processed: days[0].Processed, Failed: days[0].Failed, Died: days[0].Dead, Expired: days[0].Expired,
 	}
 	return line{row, []any{row.Queue, row.Tag, row.Ready, row.Scheduled, row.Leased, row.Dead,
@@ -137,11 +138,11 @@ func queuesWorkersCommand() *command {
 					for _, c := range w.Consumers {
 						longest := "-"
 						if len(c.Holding) > 0 {
-							longest = c.Holding[0].ID + " " + ago(c.Holding[0].Since, time.Now())
+							longest = show.Label(c.Holding[0].ID) + " " + ago(c.Holding[0].Since, time.Now())
 						}
 						if s.tables {
-							err = out.add(nil, w.Host, w.PID, w.Version, ago(w.Started, time.Now()), c.Queue, c.Tag,
-								c.Holds, c.Concurrency, longest)
+							err = out.add(nil, w.Host, w.PID, w.Version, ago(w.Started, time.Now()), label(c.Queue),
+								label(c.Tag), c.Holds, c.Concurrency, longest)
 						}
 					}
 					if err != nil {
@@ -175,7 +176,7 @@ func settingCommand(verb, args, about, detail string, check func(s *session) err
 				if err := set(ctx, s, q, &st); err != nil {
 					return err
 				}
-				out := map[string]any{"queue": q.Name(), "paused": st.Paused, "limit": nil}
+				out := map[string]any{"queue": label(q.Name()), "paused": st.Paused, "limit": nil}
 				if st.Limit > 0 {
 					out["limit"] = st.Limit
 				}
@@ -237,9 +238,9 @@ func limitOf(s *session) (int, error) {
 // argument names a queue to a command, in a shell.
 func argument(q *queue.Queue) string {
 	if q.Tag() == "" {
-		return quoted(q.Name())
+		return quoted(show.Label(q.Name()))
 	}
-	return quoted(q.Name()) + " --tag " + quoted(q.Tag())
+	return quoted(show.Label(q.Name())) + " --tag " + quoted(show.Label(q.Tag()))
 }
 
 // quoted is a text as one word of a shell.

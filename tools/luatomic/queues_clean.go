@@ -43,7 +43,7 @@ func queueTrimCommand() *command {
 // trim prints how many jobs it has deleted, also where it did not come to its end.
 func trim(ctx context.Context, s *session, q *queue.Queue, limits queue.DeadLimits) error {
 	n, err := q.Trim(ctx, limits)
-	out := map[string]any{"queue": q.Name(), "deleted": n, "dead": nil, "dead_bytes": nil}
+	out := map[string]any{"queue": label(q.Name()), "deleted": n, "dead": nil, "dead_bytes": nil}
 	if err == nil {
 		var st queue.Stats
 		if st, err = q.Stats(ctx); err == nil {
@@ -91,7 +91,7 @@ func audit(ctx context.Context, s *session, q *queue.Queue, repair bool) error {
 		}
 	}
 	emitted := s.emit(map[string]any{
-		"queue": q.Name(), "ok": ok, "checked": a.Checked, "lost": a.LostTotal, "ghosts": a.GhostTotal,
+		"queue": label(q.Name()), "ok": ok, "checked": a.Checked, "lost": a.LostTotal, "ghosts": a.GhostTotal,
 		"stale_names": a.StaleNames, "stale_counts": a.StaleCounts, "dead_bytes": a.DeadBytes,
 		"repaired": a.Repaired,
 	})

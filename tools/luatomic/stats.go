@@ -129,7 +129,7 @@ may be left out: all queues.`,
 }
 
 type statsResult struct {
-	Queue     string `json:"queue"`
+	Queue     label  `json:"queue"`
 	Ready     int    `json:"ready"`
 	Scheduled int    `json:"scheduled"`
 	Leased    int    `json:"leased"`
@@ -144,7 +144,7 @@ type statsResult struct {
 
 func statsOf(q *queue.Queue, st queue.Stats) statsResult {
 	out := statsResult{
-		Queue: q.Name(), Ready: st.Ready, Scheduled: st.Scheduled, Leased: st.Leased, Dead: st.Dead,
+		Queue: label(q.Name()), Ready: st.Ready, Scheduled: st.Scheduled, Leased: st.Leased, Dead: st.Dead,
 		NextDue: milli(st.NextDue), Now: st.Now.UnixMilli(), Paused: st.Paused, DeadBytes: st.DeadBytes,
 	}
 	if st.Limit > 0 {

@@ -28,9 +28,9 @@ type watchedTotals struct {
 }
 
 type sidekiqQueue struct {
-	Queue     string `json:"queue"`
-	Ready     int    `json:"ready"`
-	LatencyMS int64  `json:"latency_ms"`
+	Queue     label `json:"queue"`
+	Ready     int   `json:"ready"`
+	LatencyMS int64 `json:"latency_ms"`
 }
 
 // countSidekiq prints the totals and a line for each queue, or for those that the arguments name.
@@ -57,7 +57,7 @@ func countSidekiq(s *session, d *sidekiq.Dialect, rates *meter.Meter) error {
 		if len(s.args) > 0 && !slices.Contains(s.args, q.Name) {
 			continue
 		}
-		row := sidekiqQueue{Queue: q.Name, Ready: q.Size, LatencyMS: q.Latency.Milliseconds()}
+		row := sidekiqQueue{Queue: label(q.Name), Ready: q.Size, LatencyMS: q.Latency.Milliseconds()}
 		if err := out.add(row, q.Name, q.Size, rounded(q.Latency)); err != nil {
 			return err
 		}

@@ -168,11 +168,11 @@ func lay[T any](p *topPicture, name string, of topPart[T], none string, columns 
 }
 
 // tagged is a queue with its tag: those of one name differ by it.
-func tagged(name, tag string) string {
+func tagged(name, tag label) string {
 	if tag == "" {
-		return name
+		return name.String()
 	}
-	return "{" + tag + "}" + name
+	return "{" + tag.String() + "}" + name.String()
 }
 
 func (p *topPicture) queueTable() topTable {
@@ -193,7 +193,8 @@ func (p *topPicture) queueTable() topTable {
 func (p *topPicture) runningTable(now time.Time) topTable {
 	columns := []string{"JOB", "QUEUE", "TAKEN", "PROCESS", "ATTEMPT", "KIND"}
 	return lay(p, "jobs", p.view.running, "no job is running", columns, func(j topJob) []any {
-		return []any{j.holding.ID, j.queue, ago(j.holding.Since, now), j.process, j.holding.Attempt, j.holding.Kind}
+		return []any{label(j.holding.ID), j.queue, ago(j.holding.Since, now), j.process, j.holding.Attempt,
+			j.holding.Kind}
 	})
 }
 

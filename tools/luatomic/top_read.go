@@ -192,7 +192,7 @@ func (r *topReader) readQueues(ctx context.Context) (out []topQueue, part bool, 
 }
 
 func (r *topReader) readQueue(ctx context.Context, q *queue.Queue) (out topQueue, err error) {
-	out.Queue, out.Tag = q.Name(), q.Tag()
+	out.Queue, out.Tag = label(q.Name()), label(q.Tag())
 	st, err := q.Stats(ctx)
 	if err != nil {
 		return out, err
@@ -213,7 +213,7 @@ func (r *topReader) readRunning(ctx context.Context) (out []topJob, _ bool, err 
 	for _, w := range workers {
 		for _, c := range w.Consumers {
 			for _, h := range c.Holding {
-				out = append(out, topJob{tagged(c.Queue, c.Tag), h, fmt.Sprintf("%s %d", w.Host, w.PID)})
+				out = append(out, topJob{tagged(label(c.Queue), label(c.Tag)), h, fmt.Sprintf("%s %d", w.Host, w.PID)})
 			}
 		}
 	}

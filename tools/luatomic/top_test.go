@@ -31,7 +31,7 @@ func aView(rows int) (v topView) {
 	for i := range rows {
 		name := fmt.Sprint(i, hostile)
 		v.queues.rows = append(v.queues.rows,
-			topQueue{queueRow: queueRow{Queue: name, Tag: hostile, Dead: i, Paused: true}, oldest: "-"})
+			topQueue{queueRow: queueRow{Queue: label(name), Tag: label(hostile), Dead: i, Paused: true}, oldest: "-"})
 		v.running.rows = append(v.running.rows, topJob{name, queue.Holding{ID: name, Kind: hostile, Since: v.at},
 			hostile})
 		v.locks.rows = append(v.locks.rows, topLock{"lock", name, hostile, time.Minute, i})
@@ -76,7 +76,7 @@ func TestTopInFewColumns(t *testing.T) {
 	t.Parallel()
 	p := topPicture{view: aView(1)}
 	rate, name := 1234.5, "mail-"+strings.Repeat("x", 50)+"-eu"
-	q := topQueue{queueRow: queueRow{Queue: name, Ready: 1234567, Scheduled: 12345, Leased: 123, Dead: 10000,
+	q := topQueue{queueRow: queueRow{Queue: label(name), Ready: 1234567, Scheduled: 12345, Leased: 123, Dead: 10000,
 		Paused: true}, oldest: "16m45s"}
 	q.Pushed, q.queueRates.Processed, q.queueRates.Failed = &rate, &rate, &rate
 	p.view.queues.rows = []topQueue{q}

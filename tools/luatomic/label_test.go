@@ -1,0 +1,41 @@
+package main
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
+)
+
+// Whatever bytes the names of queues and the ids of jobs have, the output tells them apart, and the commands take them
+// as the output has them.
+func TestNamesThatAreNotUTF8(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	for _, name := range []string{"b\xff", "b\xfe", `b\xff`} {
+		q, err := queue.New(luatomictest.Client(t), name, &queue.Options{Prefix: e.prefix, Tag: "t\xff"})
+		require.NoError(t, err)
+		_, err = q.Push(t.Context(), queue.Job{ID: "a\xff"}, queue.Job{ID: "a\xfe"}, queue.Job{ID: `a\xff`})
+		require.NoError(t, err)
+	}
+	var seen []any
+	for _, row := range e.run("queues", "ls").exits(exitDone).objects() {
+		name, tag := row["queue"].(string), row["tag"].(string)
+		named := func(args ...string) *cli {
+			return e.run(append(args, "--tag", tag)...).exits(exitDone)
+		}
+		holds(t, named("stats", name).object(), map[string]any{"queue": name, "ready": 3})
+		for _, job := range named("jobs", "ls", name).objects() {
+			seen = append(seen, name+" "+job["id"].(string))
+			holds(t, named("jobs", "show", name, job["id"].(string)).object(), map[string]any{"id": job["id"]})
+			holds(t, named("jobs", "cancel", name, job["id"].(string)).object(), map[string]any{"cancelled": 1})
+		}
+		holds(t, named("queue", "pause", name).object(), map[string]any{"queue": name})
+	}
+	require.Len(t, slices.Compact(seen), 9)
+	require.Contains(t, seen, `b\xff a\xff`)
+	require.Contains(t, seen, `b\x5cxff a\x5cxff`)
+}
