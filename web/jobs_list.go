@@ -3,8 +3,10 @@ package web
 import (
 	"bytes"
 	"context"
+	"net/url"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/luatomic/luatomic/queue"
 )
@@ -12,6 +14,7 @@ import (
 // jobRow is a job as a list shows it.
 type jobRow struct {
 	ID       string            `json:"id"`
+	Job      string            `json:"job,omitempty"` // the id as a form names it, where JSON has no bytes for it
 	State    string            `json:"state"`
 	At       *time.Time        `json:"at"`
 	Failures int               `json:"failures"`
@@ -24,6 +27,9 @@ type jobRow struct {
 // row is the job without what the role may not see.
 func (role Role) row(f queue.Found) jobRow {
 	row := jobRow{ID: f.ID, State: f.State.String(), Failures: f.Failures, Kind: f.Kind, Bytes: len(f.Body)}
+	if !utf8.ValidString(f.ID) {
+		row.Job = url.QueryEscape(f.ID)
+	}
 	if !f.At.IsZero() {
 		row.At = &f.At
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 
@@ -33,6 +34,9 @@ type queueData struct {
 
 // Filtered reports whether only some of the jobs are shown.
 func (d queueData) Filtered() bool { return d.Kind != "" || d.Text != "" }
+
+// IsText reports whether a form can name the queue: a browser makes U+FFFD of a byte that is part of no character.
+func (d queueData) IsText() bool { return utf8.ValidString(d.Queue) && utf8.ValidString(d.Tag) }
 
 // tab is a link to the jobs of a state.
 type tab struct {
