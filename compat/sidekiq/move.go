@@ -13,8 +13,8 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// ErrQueueRefused reports that due jobs stay in their set because the key of their queue cannot be written to: it has
-// another type, or the Redis user lacks the permission.
+// ErrQueueRefused reports that due members stay in their set because the key of their queue cannot be written to, or
+// that of the quarantine for those that are not jobs: it has another type, or the Redis user lacks the permission.
 var ErrQueueRefused = errors.New("sidekiq: queue cannot be written to")
 
 // Moved is the result of MoveDue.
@@ -53,9 +53,9 @@ const (
 // loses nothing. Members that are not jobs go to <set>:quarantine, a sorted set that keeps their scores and does not
 // expire. The result lists them.
 //
-// If the key of a queue cannot be written to, its jobs stay in the set. Jobs of other queues are moved, except those
-// behind the first 10 000 such jobs. The error is ErrQueueRefused and names the queue. With any error, Moved counts the
-// jobs moved.
+// If the key of a queue cannot be written to, its jobs stay in the set, and so do members that are not jobs if it is the
+// quarantine's. Other jobs are moved, except those behind the first 10 000 of these. The error is ErrQueueRefused and
+// names the key. With any error, Moved counts the jobs moved.
 //
 // Keys: the set, its quarantine, queues, and queue:<name> of each job. Cost: 2 round trips for each 500 jobs or 896
 // KiB, O(log n + k) for k jobs to read and O(k log n) to move; what is read is linear in its bytes. Errors: ErrSet,
@@ -108,15 +108,8 @@ func (d *Dialect) moveSome(ctx context.Context, set Set, skip, max int, out *Mov
 		return s, nil
 	}
 	batch, bad := d.batch(set, due.Members)
-	if len(bad) > 0 {
-		if err := d.quarantine(ctx, set, bad); err != nil {
-			return s, err
-		}
-		out.Malformed = append(out.Malformed, bad...)
-		s.gone = len(bad)
-	}
-	if len(batch.Members) == 0 {
-		return s, nil
+	if err := d.quarantine(ctx, set, bad, &s, out); err != nil || len(batch.Members) == 0 {
+		return s, err
 	}
 	r, err := script.Move(ctx, d.client, batch)
 	if err != nil {
@@ -125,7 +118,7 @@ func (d *Dialect) moveSome(ctx context.Context, set Set, skip, max int, out *Mov
 	out.Moved += int(r.Moved)
 	out.Now = time.UnixMicro(r.Now)
 	s.gone += int(r.Moved)
-	s.stuck = int(r.Stuck)
+	s.stuck += int(r.Stuck)
 	if r.Failed > 0 && int(r.Failed) <= len(batch.Queues) {
 		s.refused = fmt.Errorf("%w: %q; its jobs stay in the set: %s", ErrQueueRefused, batch.Queues[r.Failed-1],
 			r.Reason)
@@ -206,11 +199,25 @@ func destination(payload []byte, src *source) (queue string, from, till int, err
 	return src.name(name), from, till, nil
 }
 
-func (d *Dialect) quarantine(ctx context.Context, set Set, bad []Malformed) error {
+// quarantine puts the malformed members aside. Where the key refuses them they stay, and hold up no job.
+func (d *Dialect) quarantine(ctx context.Context, set Set, bad []Malformed, s *moveResult, out *Moved) error {
+	if len(bad) == 0 {
+		return nil
+	}
 	p := script.QuarantineParams{Set: d.key(string(set)), Quarantine: d.key(string(set) + ":quarantine")}
 	for _, m := range bad {
 		p.Members = append(p.Members, m.Member)
 	}
-	_, err := script.Quarantine(ctx, d.client, p)
-	return err
+	var reply *lua.Error
+	switch _, err := script.Quarantine(ctx, d.client, p); {
+	case err == nil:
+		s.gone = len(bad)
+		out.Malformed = append(out.Malformed, bad...)
+	case errors.As(err, &reply) && (reply.Code == "WRONGTYPE" || reply.Code == "NOPERM"):
+		s.stuck = len(bad)
+		s.refused = fmt.Errorf("%w: %q; what is not a job stays in the set: %w", ErrQueueRefused, p.Quarantine, err)
+	default:
+		return err
+	}
+	return nil
 }

@@ -147,6 +147,33 @@ func TestAQueueOfAnotherTypeHoldsNobodyUp(t *testing.T) {
 	require.Equal(t, "x", f.client.Get(f.ctx, f.key("queue:bad")).Val())
 }
 
+// Nor does a quarantine that cannot be written to: what is not a job stays in the set.
+func TestAQuarantineOfAnotherTypeHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	quarantine := f.key("schedule:quarantine")
+	require.NoError(t, f.client.Set(f.ctx, quarantine, "x", 0).Err())
+	bad := make([]redis.Z, 1300)
+	for i := range bad {
+		bad[i] = redis.Z{Score: float64(i), Member: fmt.Sprint("bad", i)}
+	}
+	require.NoError(t, f.client.ZAdd(f.ctx, f.key("schedule"), bad...).Err())
+	f.schedule(sidekiq.Schedule, 100.5, job("good", `,"n":1`))
+	f.schedule(sidekiq.Schedule, 5000, job("good", `,"n":2`))
+	got, err := f.d.MoveDue(f.ctx, sidekiq.Schedule, 0)
+	require.ErrorIs(t, err, sidekiq.ErrQueueRefused)
+	require.ErrorContains(t, err, `"`+quarantine+`"; what is not a job stays in the set: `)
+	require.ErrorContains(t, err, "WRONGTYPE")
+	require.Equal(t, 2, got.Moved)
+	require.Empty(t, got.Malformed)
+	require.Len(t, f.queue("good"), 2)
+	require.Len(t, f.set("schedule"), 1300)
+	require.NoError(t, f.client.Del(f.ctx, quarantine).Err())
+	got, err = f.d.MoveDue(f.ctx, sidekiq.Schedule, 0)
+	require.NoError(t, err)
+	require.Len(t, got.Malformed, sidekiq.MaxBatch)
+}
+
 // Jobs of such a queue are skipped even when they fill whole steps.
 func TestJobsBehindAQueueOfAnotherTypeAreMoved(t *testing.T) {
 	t.Parallel()

@@ -52,7 +52,8 @@ func promoteSet(
 		m, err := d.MoveDue(s.signals.hard, set, 0)
 		s.movedDue(out, m)
 		next, more := m.NextDue.Get()
-		if err != nil || !more || next.After(m.Now) {
+		goes := err == nil || errors.Is(err, sidekiq.ErrQueueRefused) && m.Moved+len(m.Malformed) > 0
+		if !goes || !more || next.After(m.Now) {
 			return m.NextDue, err
 		}
 	}

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/compat/sidekiq"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -134,4 +136,19 @@ func TestDoctorOfSidekiq(t *testing.T) {
 	require.NoError(t, r.LPush(ctx, e.prefix+"queue:a", `{"class":"A","args":[],"created_at":1795230010500}`).Err())
 	got = lines("--dialect", "sidekiq8")
 	require.Contains(t, got["dialect"]["cure"], "two versions")
+}
+
+// A queue that is refused keeps none of the others waiting, however many jobs are due.
+func TestPromoteSidekiqGoesOnPastAQueueThatIsRefused(t *testing.T) {
+	t.Parallel()
+	e, r := shared(t), luatomictest.Client(t)
+	require.NoError(t, r.Set(t.Context(), e.prefix+"queue:bad", "x", 0).Err())
+	due := []redis.Z{{Score: 1, Member: `{"queue":"bad"}`}}
+	for i := range sidekiq.MaxBatch + 1 {
+		due = append(due, redis.Z{Score: 2, Member: fmt.Sprintf(`{"queue":"good","n":%d}`, i)})
+	}
+	require.NoError(t, r.ZAdd(t.Context(), e.prefix+"schedule", due...).Err())
+	c := e.run("promote", "--dialect=sidekiq7").exits(exitFailed)
+	holds(t, c.object(), map[string]any{"moved": sidekiq.MaxBatch + 1})
+	require.Equal(t, 1, strings.Count(c.stderr.String(), "cannot be written to"), c.stderr.String())
 }
