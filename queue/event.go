@@ -51,8 +51,9 @@ type Event struct {
 // JobError is what OnError gets when a handler has failed and the job is settled: the error, the job, and what became
 // of it.
 type JobError struct {
-	Queue, ID, Kind string
-	Attempt         int
+	// Tag is Options.Tag: two queues with the same name can differ by it.
+	Queue, Tag, ID, Kind string
+	Attempt              int
 	// Outcome is what became of the job. It is OutcomeLost if the job could not be settled because the server did not
 	// answer. Retry is the delay before the next delivery of a job that is retried.
 	Outcome Outcome
@@ -109,7 +110,9 @@ func (o *outcome) event() Event {
 // jobError describes a handler's failure.
 func (o *outcome) jobError() error {
 	d := o.delivery
-	e := &JobError{Queue: d.queue.name, ID: d.ID, Kind: d.Kind, Attempt: d.Attempt, Err: o.err}
+	e := &JobError{
+		Queue: d.queue.name, Tag: d.queue.opts.Tag, ID: d.ID, Kind: d.Kind, Attempt: d.Attempt, Err: o.err,
+	}
 	e.Outcome, e.Retry = o.became()
 	e.unknown = d.settled.Load() == notSettled && d.ends()
 	return e

@@ -44,7 +44,7 @@ func TestObserveSeesEachDeliveryOnce(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	var seen observed
-	q, _ := lab.NewQueue(t, &queue.Options{MaxFailures: 2, Observe: seen.add})
+	q, _ := lab.NewQueue(t, &queue.Options{MaxFailures: 2, Observe: seen.add, Tag: "shop"})
 	failure := errors.New("smtp: 421")
 	headers := map[string]string{"trace": "1"}
 	lab.Push(t, q, queue.Job{ID: "fine", Kind: "k", Headers: headers}, queue.Job{ID: "fails", Kind: "k"},
@@ -85,7 +85,7 @@ func TestObserveSeesEachDeliveryOnce(t *testing.T) {
 	require.Equal(t, []queue.Outcome{queue.OutcomeExpired}, seen.outcomes("expired"))
 	require.Equal(t, queue.OutcomeRetried, seen.outcomes("snoozes")[0])
 	fine := seen.events["fine"][0]
-	require.Equal(t, queue.Event{Queue: q.Name(), ID: "fine", Kind: "k", Attempt: 1, Headers: headers,
+	require.Equal(t, queue.Event{Queue: q.Name(), Tag: "shop", ID: "fine", Kind: "k", Attempt: 1, Headers: headers,
 		Wait: fine.Wait, Run: fine.Run, Outcome: queue.OutcomeAcked}, fine)
 	require.GreaterOrEqual(t, fine.Wait, 20*time.Millisecond)
 	require.Less(t, fine.Wait, time.Minute)
@@ -99,6 +99,7 @@ func TestObserveSeesEachDeliveryOnce(t *testing.T) {
 	require.EqualError(t, reported[1], `luatomic: queue "`+q.Name()+
 		`": job "fails" of kind "k", attempt 2: smtp: 421; it is dead`)
 	require.ErrorIs(t, reported[0], failure)
+	require.Equal(t, "shop", reported[0].Tag)
 }
 
 // The death of a job whose worker died is reported where it is reclaimed: by a consumer, or by a program by hand.

@@ -209,8 +209,8 @@ func (c *consumeCmd) work(ctx context.Context, d *queue.Delivery) error {
 	case <-c.s.signals.hard.Done():
 		c.s.kill(running)
 		c.s.warn(&queue.JobError{
-			Queue: d.Queue().Name(), ID: d.ID, Kind: d.Kind, Attempt: d.Attempt, Outcome: queue.OutcomeRetried,
-			Err: errKilled,
+			Queue: d.Queue().Name(), Tag: d.Queue().Tag(), ID: d.ID, Kind: d.Kind, Attempt: d.Attempt,
+			Outcome: queue.OutcomeRetried, Err: errKilled,
 		})
 		return queue.Snooze(0) // it is no failure of the command
 	}
