@@ -82,8 +82,8 @@ type Worker struct {
 	Consumers []WorkerConsumer `json:"consumers"`
 }
 
-// WorkerConsumer is one Consume of a process. In JSON, a byte of a name or an id that is not UTF-8 is written as `\xff`,
-// and the backslash of a text that looks like that as `\x5c`.
+// WorkerConsumer is one Consume of a process. In JSON, a byte of a name or an id that is not UTF-8 is written as
+// `\xff`, and the backslash of a text that looks like that as `\x5c`.
 type WorkerConsumer struct {
 	Queue       string `json:"queue"`
 	Tag         string `json:"tag,omitempty"`

@@ -53,9 +53,9 @@ const (
 // loses nothing. Members that are not jobs go to <set>:quarantine, a sorted set that keeps their scores and does not
 // expire. The result lists them.
 //
-// If the key of a queue cannot be written to, its jobs stay in the set, and so do members that are not jobs if it is the
-// quarantine's. Other jobs are moved, except those behind the first 10 000 of these. The error is ErrQueueRefused and
-// names the key. With any error, Moved counts the jobs moved.
+// If the key of a queue cannot be written to, its jobs stay in the set. If that of the quarantine cannot, members that
+// are not jobs stay. Other jobs are moved, except those behind the first 10 000 of these. The error is ErrQueueRefused
+// and names the key. With any error, Moved counts the jobs moved.
 //
 // Keys: the set, its quarantine, queues, and queue:<name> of each job. Cost: 2 round trips for each 500 jobs or 896
 // KiB, O(log n + k) for k jobs to read and O(k log n) to move; what is read is linear in its bytes. Errors: ErrSet,
