@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"fmt"
+	"iter"
 	"math"
 	"testing"
 	"time"
@@ -18,11 +19,10 @@ import (
 
 type lockCall func(ctx context.Context, l *lock.Locker, name string) error
 
-// kinds are the calls of each kind of lock: those that acquire, which heed all options, and the others.
+// kinds are the calls of each kind of lock.
 var kinds = map[string]struct {
 	record, queue string
-	acquire       map[string]lockCall
-	other         map[string]lockCall
+	calls         map[string]lockCall
 }{
 	"lock": {"lock:{%s}", "lockq:{%s}", map[string]lockCall{
 		"Try": func(ctx context.Context, l *lock.Locker, name string) error {
@@ -47,7 +47,6 @@ var kinds = map[string]struct {
 			_, err := l.Steal(ctx, name)
 			return err
 		},
-	}, map[string]lockCall{
 		"ForceRelease": func(ctx context.Context, l *lock.Locker, name string) error {
 			_, err := l.ForceRelease(ctx, name, 0)
 			return err
@@ -71,7 +70,6 @@ var kinds = map[string]struct {
 			}
 			return nil
 		},
-	}, map[string]lockCall{
 		"Leader": func(ctx context.Context, l *lock.Locker, name string) error {
 			_, err := l.Election(name).Leader(ctx)
 			return err
@@ -100,7 +98,7 @@ var kinds = map[string]struct {
 			_, err := l.Semaphore(name, 2).Info(ctx)
 			return err
 		},
-	}, nil},
+	}},
 	"read-write lock": {"rw:{%s}", "rwq:{%s}", map[string]lockCall{
 		"Try": func(ctx context.Context, l *lock.Locker, name string) error {
 			_, err := l.RW(name).Try(ctx)
@@ -123,7 +121,7 @@ var kinds = map[string]struct {
 			_, err := l.RW(name).Info(ctx)
 			return err
 		},
-	}, nil},
+	}},
 }
 
 // Options out of range are the error of each call of each kind. Nothing is sent: there is no server.
@@ -146,12 +144,41 @@ func TestBadOptionsAreRefusedByEveryKind(t *testing.T) {
 	} {
 		l := lab.Locker(t, c, &opts)
 		for kind, of := range kinds {
-			for name, call := range of.acquire {
+			for name, call := range of.calls {
 				err := call(t.Context(), l, "x")
 				require.ErrorIs(t, err, lua.ErrOutOfRange, "%s %s %s", what, kind, name)
 				require.ErrorContains(t, err, what[:3], "%s %s", kind, name)
 				require.NotErrorIs(t, err, lua.ErrNotExecuted, "%s %s %s", what, kind, name)
 			}
+		}
+		for name, err := range lists(t.Context(), l) {
+			require.ErrorIs(t, err, lua.ErrOutOfRange, "%s %s", what, name)
+		}
+	}
+}
+
+// lists has the first error of each list.
+func lists(ctx context.Context, l *lock.Locker) map[string]error {
+	return map[string]error{
+		"List": firstError(l.List(ctx)), "ListSemaphores": firstError(l.ListSemaphores(ctx)),
+		"ListRW": firstError(l.ListRW(ctx)),
+	}
+}
+
+func firstError[T any](list iter.Seq2[T, error]) error {
+	for _, err := range list {
+		return err
+	}
+	return nil
+}
+
+// A prefix or a tag that no key can have is the error of each list: without it the server would look empty.
+func TestListsRefuseAPrefixThatNoKeyHas(t *testing.T) {
+	t.Parallel()
+	for _, opts := range []*lock.Options{{Prefix: "{a}:"}, {Tag: "a}"}} {
+		l := lab.Locker(t, luatomictest.Client(t), opts)
+		for name, err := range lists(t.Context(), l) {
+			require.ErrorIs(t, err, lua.ErrBadName, "%s %+v", name, opts)
 		}
 	}
 }
@@ -213,18 +240,16 @@ func TestForeignValuesAreLeftAsTheyAre(t *testing.T) {
 						before[key] = read(ctx, c, key)
 					}
 					own := map[string]string{"lock": "string", "sem:": "zset", "rw:{": "zset"}[key[:4]]
-					for _, calls := range []map[string]lockCall{of.acquire, of.other} {
-						for what, call := range calls {
-							ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-							err := call(ctx, l, name)
-							cancel()
-							if foreign.redisType == own {
-								require.ErrorIs(t, err, lock.ErrNotALock, "%s %v", what, foreign.value)
-								require.ErrorContains(t, err, "delete it", what)
-								require.ErrorContains(t, err, name, what)
-							} else {
-								require.ErrorIs(t, err, lua.ErrWrongType, "%s %v", what, foreign.value)
-							}
+					for what, call := range of.calls {
+						ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+						err := call(ctx, l, name)
+						cancel()
+						if foreign.redisType == own {
+							require.ErrorIs(t, err, lock.ErrNotALock, "%s %v", what, foreign.value)
+							require.ErrorContains(t, err, "delete it", what)
+							require.ErrorContains(t, err, name, what)
+						} else {
+							require.ErrorIs(t, err, lua.ErrWrongType, "%s %v", what, foreign.value)
 						}
 					}
 					for _, key := range all {

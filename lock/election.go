@@ -183,12 +183,9 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 // lock:{name}:e.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
-		k, err := keys.NewLock(e.locker.opts.Prefix, e.locker.opts.Tag, e.name)
-		if err == nil {
-			err = e.locker.bad // it reads once in a TTL
-		}
+		k, err := e.locker.keysOf(e.name)
 		if err != nil {
-			yield(Leader{}, fmt.Errorf("luatomic: lock: %w", err))
+			yield(Leader{}, err)
 			return
 		}
 		o := e.locker.hub.observers.add(k.Observers())

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,6 +61,7 @@ func TestErrorsSayTheirReasonOnce(t *testing.T) {
 			_, err = acquire(ctx, name)
 			require.ErrorIs(t, err, want, how)
 			require.NotContains(t, err.Error(), "\n", how)
+			require.LessOrEqual(t, strings.Count(err.Error(), strconv.Quote(name)), 1, err)
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
-	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/lua"
@@ -37,9 +36,9 @@ const shownWaiters = 10
 // Info reads the holder of a lock and its queue, in one script. It changes nothing. A lock of which nothing is stored
 // looks free, with no fence. Keys: lock:{name}, lockq:{name}. Cost: O(1).
 func (l *Locker) Info(ctx context.Context, name string) (Info, error) {
-	k, err := keys.NewLock(l.opts.Prefix, l.opts.Tag, name)
+	k, err := l.keysOf(name)
 	if err != nil {
-		return Info{}, fmt.Errorf("luatomic: lock: %w", err)
+		return Info{}, err
 	}
 	r, err := gen.LockInfo(ctx, l.hub.client, gen.LockInfoParams{Lock: k.Record, Queue: k.Queue, Max: shownWaiters})
 	if err != nil {
@@ -93,13 +92,15 @@ func (l *Locker) ForceRelease(ctx context.Context, name string, fence int64) (bo
 	var again resent.Note
 	r, err := l.hub.plain.force(resent.Watch(ctx, &again), &lease.request, false, fence)
 	if err == nil && !r.Done && bool(again) && fence != 0 {
-		err = fmt.Errorf("luatomic: force release %q: %w: the reply was lost, and the holder with the fence %d is gone",
-			name, lua.ErrOutcomeUnknown, fence)
+		err = fmt.Errorf("%w: the reply was lost, and the holder with the fence %d is gone", lua.ErrOutcomeUnknown, fence)
+	}
+	if err != nil {
+		return false, fmt.Errorf("luatomic: force release %q: %w", name, err)
 	}
 	if r.Done {
 		l.hub.notifyForced(ctx, &lease.request, r.Token)
 	}
-	return r.Done, err
+	return r.Done, nil
 }
 
 // Steal takes the lock from its holder for this caller, before all waiters, in one script. The old holder is notified

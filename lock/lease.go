@@ -3,10 +3,8 @@ package lock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/lua"
@@ -24,12 +22,9 @@ type Lease struct {
 
 // newLease makes the request of one acquire. Nothing is sent, and nothing is held yet.
 func (l *Locker) newLease(name string) (*Lease, error) {
-	k, err := keys.NewLock(l.opts.Prefix, l.opts.Tag, name)
-	if err == nil {
-		err = l.bad
-	}
+	k, err := l.keysOf(name)
 	if err != nil {
-		return nil, fmt.Errorf("luatomic: lock: %w", err)
+		return nil, err
 	}
 	h := l.hub
 	lease := &Lease{request: h.request(name, k, h.tokens.Next(), &l.opts, &h.plain), hub: h}

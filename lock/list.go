@@ -72,17 +72,29 @@ func permitListing[T any](
 
 func list[R, T any](ctx context.Context, l *Locker, of listing[R, T]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		servers, err := nodes.Masters(ctx, l.hub.client)
-		for _, node := range servers {
-			if err == nil {
-				err = of.scan(ctx, l, node, yield)
-			}
-		}
-		if err != nil && !errors.Is(err, errStop) {
+		if err := of.all(ctx, l, yield); err != nil && !errors.Is(err, errStop) {
 			var none T
 			yield(none, fmt.Errorf("luatomic: list locks: %w", err))
 		}
 	}
+}
+
+// all yields what is in use on all servers.
+func (of listing[R, T]) all(ctx context.Context, l *Locker, yield func(T, error) bool) error {
+	if l.bad != nil {
+		return l.bad
+	}
+	// Without the check a list with a prefix or a tag that no key can have would be empty.
+	if _, err := of.keysOf(l.opts.Prefix, l.opts.Tag, "any"); err != nil {
+		return err
+	}
+	servers, err := nodes.Masters(ctx, l.hub.client)
+	for _, node := range servers {
+		if err == nil {
+			err = of.scan(ctx, l, node, yield)
+		}
+	}
+	return err
 }
 
 // errStop ends a list when the caller leaves its loop.

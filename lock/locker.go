@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -131,24 +132,16 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// maxDuration bounds the durations of a lock, so that their sum fits into a time.Duration.
-const maxDuration = 10 * 365 * 24 * time.Hour
-
 // check returns the first setting that is out of range.
 func (o *Options) check() error {
-	for _, d := range []struct {
-		field      string
-		value, min time.Duration
-	}{
-		{"TTL", o.TTL, time.Millisecond}, {"Claim", o.Claim, time.Millisecond}, {"Afterlife", o.Afterlife, 0},
-		{"MaxHold", o.MaxHold, 0}, {"LockDelay", o.LockDelay, 0}, {"ReplicaTimeout", o.ReplicaTimeout, 0},
-		{"Poll", o.Poll, 0},
-	} {
-		if d.value < d.min || d.value > maxDuration {
-			return &lua.RangeError{
-				Field: d.field, Value: d.value.String(), Min: d.min.String(), Max: maxDuration.String(),
-			}
-		}
+	if err := lease.CheckSettings(
+		lease.Setting{Field: "TTL", Value: o.TTL, Min: time.Millisecond},
+		lease.Setting{Field: "Claim", Value: o.Claim, Min: time.Millisecond},
+		lease.Setting{Field: "Afterlife", Value: o.Afterlife}, lease.Setting{Field: "MaxHold", Value: o.MaxHold},
+		lease.Setting{Field: "LockDelay", Value: o.LockDelay},
+		lease.Setting{Field: "ReplicaTimeout", Value: o.ReplicaTimeout}, lease.Setting{Field: "Poll", Value: o.Poll},
+	); err != nil {
+		return err
 	}
 	if o.Replicas < 0 {
 		return &lua.RangeError{Field: "Replicas", Value: strconv.Itoa(o.Replicas), Min: "0"}
@@ -186,6 +179,18 @@ func New(client lua.Client, opts *Options) *Locker {
 func newLocker(h *hub, opts Options) *Locker {
 	opts.setDefaults()
 	return &Locker{opts: opts, tail: opts.tail(), bad: opts.check(), hub: h}
+}
+
+// keysOf returns the keys of the plain lock of that name. The error says what is wrong with the name or the options.
+func (l *Locker) keysOf(name string) (keys.Lock, error) {
+	k, err := keys.NewLock(l.opts.Prefix, l.opts.Tag, name)
+	if err == nil {
+		err = l.bad
+	}
+	if err != nil {
+		return keys.Lock{}, fmt.Errorf("luatomic: lock: %w", err)
+	}
+	return k, nil
 }
 
 // With returns a Locker for calls with other options: each field of opts that is not zero replaces this Locker's,

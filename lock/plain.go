@@ -252,10 +252,7 @@ func (p *plain) force(ctx context.Context, r *request, steal bool, fence int64) 
 		Lock: r.keys.Record, Queue: r.keys.Queue, Fence: fence, Owner: owner, Own: r.own, Life: o.life(),
 		Floor: r.floor.Last(), Stay: o.Afterlife, Channel: r.channel,
 	})
-	if err != nil {
-		return result, fmt.Errorf("luatomic: take lock %q away: %w", r.name, recordError(err, r.keys.Record))
-	}
-	return result, nil
+	return result, recordError(err, r.keys.Record)
 }
 
 // lost returns an ErrLost that says why, if that is known.

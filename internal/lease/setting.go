@@ -6,7 +6,7 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// longest bounds the durations of a lock, so that their sum is one. It is that of package lock.
+// longest bounds the durations of a lock, so that their sum fits into a time.Duration.
 const longest = 10 * 365 * 24 * time.Hour
 
 // Setting is a duration among the options of a lock.
@@ -15,7 +15,7 @@ type Setting struct {
 	Value, Min time.Duration
 }
 
-// CheckSettings returns the first that is out of range, a lua.ErrOutOfRange.
+// CheckSettings returns a lua.ErrOutOfRange that names the first setting out of range.
 func CheckSettings(all ...Setting) error {
 	for _, s := range all {
 		if s.Value < s.Min || s.Value > longest {
