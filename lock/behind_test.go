@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -77,6 +78,38 @@ func closesInTime(t *testing.T, prepare func() *lock.Locker, waiting func() int)
 		luatomictest.Eventually(t, 20*time.Second, "the withdrawal arrives", func() bool { return waiting() == 0 })
 	}
 	t.Fatal("Close took as long as it may each time")
+}
+
+// A grant that nobody waits for arrives before Close, which waits until the process has given it back.
+func TestCloseWaitsForAGrantThatIsGivenBack(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	other, name, c := lab.NewLocker(t, nil)
+	slow, giving := luatomictest.Client(t), make(chan struct{}, 100)
+	slow.AddHook(&lab.Around{Sha: lab.Digest(&gen.LockLeaveScript), Do: func(run func() error) error {
+		giving <- struct{}{}
+		time.Sleep(30 * time.Millisecond) // so that a Close that does not wait is earlier
+		return run()
+	}})
+	closesInTime(t, func() *lock.Locker {
+		l := lock.New(lua.Direct(slow), nil)
+		kept, err := l.Acquire(ctx, name+"-kept")
+		require.NoError(t, err)
+		kept.Keep(ctx)
+		listening(t, name+"-kept")
+		require.NoError(t, kept.Release(ctx))
+		process, _, _ := strings.Cut(kept.Token(), ".")
+		key, token := "lock:{"+name+"}", process+".left"
+		require.NoError(t, c.Set(ctx, key, "2 1 2 - "+token+" 0 1000 ", time.Minute).Err())
+		require.NoError(t, c.Publish(ctx, "lock:c:"+process, "g "+token+" 1 1 60000 "+key).Err())
+		lab.Soon(t, 20*time.Second, "the process gives it back", giving)
+		return l
+	}, func() int {
+		if lab.Must(other.Info(ctx, name)).Held {
+			return 1
+		}
+		return 0
+	})
 }
 
 // Close waits for Acquires, too, whose withdrawal has not begun: their context has just ended, or Close ends them.

@@ -59,10 +59,10 @@ var ErrClosed = errors.New("luatomic: locker closed")
 
 // end closes the connections and ends the waiters and the renewals.
 func (h *hub) end() {
-	none := h.calls.Close()
+	h.calls.Close()
 	h.subscriptions.Close()
 	h.keeper.Close()
-	calls.Await(none)
+	calls.Await(h.calls.Close()) // the last message may have begun a call
 }
 
 // enter begins an acquire, which makes all its requests under bound. Close ends bound, whatever the acquire waits for,
@@ -182,7 +182,9 @@ func (h *hub) giveBack(token, args string) {
 		scripts = &h.plain
 	}
 	r := h.request("", k, token, &Options{}, scripts)
+	h.calls.Add()
 	go func() {
+		defer h.calls.End()
 		// Where it fails, the grant ends with its claim.
 		_ = scripts.giveBack(context.Background(), &r)
 	}()

@@ -194,8 +194,9 @@ func (l *Locker) keysOf(name string) (keys.Lock, error) {
 }
 
 // With returns a Locker for calls with other options: each field of opts that is not zero replaces this Locker's,
-// except Prefix, which stays. The new Locker shares the connection of this one and costs one allocation, so it can be
-// made for a single call: locks.With(lock.Options{TTL: time.Minute}).Do(ctx, name, f). Close on either closes both.
+// except Prefix, which stays. The new Locker shares the connection of this one and the greatest fence that it knows,
+// and costs one allocation. So it can be made for a single call:
+// locks.With(lock.Options{TTL: time.Minute}).Do(ctx, name, f). Close on either closes both.
 func (l *Locker) With(opts Options) *Locker {
 	o := l.opts
 	for _, d := range []struct{ own, other *time.Duration }{

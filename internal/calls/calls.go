@@ -72,7 +72,8 @@ func (g *Group) End() {
 	}
 }
 
-// Close refuses calls from now on. The channel is closed when those that are under way have ended.
+// Close refuses calls from now on. The channel is closed when those that are under way have ended. A second Close
+// returns the channel of those that are under way then.
 func (g *Group) Close() (none <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
