@@ -66,7 +66,7 @@ func TestUnlockAfterARefresh(t *testing.T) {
 	require.True(t, lockOK(t, newCache(client, ns, "other", nil), time.Minute))
 }
 
-// A lock of this name without an end is unlocked, though its end is not the one that Go set: nobody waits for it.
+// A lock of this name without an end is unlocked, though its end is not the one that Go set: no process waits for it.
 func TestUnlockOfALockWhoseEndWasRemoved(t *testing.T) {
 	t.Parallel()
 	ctx, client, ns := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)

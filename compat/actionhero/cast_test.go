@@ -51,7 +51,7 @@ func TestCastWaitsForNoResponse(t *testing.T) {
 	}
 }
 
-// What waits for no response ends with its context, too, while the server is silent.
+// A call that waits for no response ends with its context, even while the server is silent.
 func TestMessagesEndWithTheirContext(t *testing.T) {
 	t.Parallel()
 	proxy, client := through(t)
@@ -71,12 +71,12 @@ func TestMessagesEndWithTheirContext(t *testing.T) {
 	}
 }
 
-// unwritable panics where its JSON is taken.
+// unwritable panics when it is encoded.
 type unwritable struct{}
 
 func (unwritable) MarshalJSON() ([]byte, error) { panic("of unwritable") }
 
-// A result that panics where it is encoded is the failure of its handler, and does not end the process.
+// A result that panics when it is encoded is a failure of its handler, and does not end the process.
 func TestAResultThatPanicsIsAFailure(t *testing.T) {
 	t.Parallel()
 	c, ch := luatomictest.Client(t), luatomictest.Namespace(t)

@@ -350,7 +350,7 @@ func TestCallsThatShareARoundTripArePublishedOnce(t *testing.T) {
 	var sent, lost atomic.Int64
 	var callers sync.WaitGroup
 	stop := make(chan struct{})
-	proxy.Drop(1, luatomictest.Command("PUBLISH", ch)) // at least one, however soon the senders are done
+	proxy.Drop(1, luatomictest.Command("PUBLISH", ch)) // at least one, however early the senders end
 	callers.Go(func() {
 		for {
 			select {

@@ -168,7 +168,7 @@ func items(t *testing.T, c *cluster) {
 				require.Equal(t, value, string(got.Value))
 			}
 			require.InDelta(t, time.Now().UnixMilli(), got.CreatedAt, 60000)
-			// Each has been read by the other side.
+			// Each side has read the items of the other side.
 			theirs, ours = c.raw(t, "by-node"), c.raw(t, "by-go")
 			require.Equal(t, times.ReplaceAllString(theirs, "T"), times.ReplaceAllString(ours, "T"))
 			require.Equal(t, true, c.a.ask(request{"op": "destroy", "key": "by-go"}).OK)

@@ -125,7 +125,7 @@ func nodeCallsGo(t *testing.T, c *cluster) {
 			want = r.arguments
 		}
 		require.Equal(t, want, string(got.Response), "%v", r.value)
-		if !old { // and for all: the others log that they do not have it
+		if !old { // and to all nodes: the other nodes log that they do not have the method
 			got = c.a.ask(request{"op": "call", "method": method, "args": []any{}})
 			require.Equal(t, want, string(got.Response), "%v", r.value)
 		}
@@ -165,7 +165,7 @@ func timeouts(t *testing.T, c *cluster) {
 	require.ErrorIs(t, err, actionhero.ErrTimeout)
 	_, err = n.DoCluster(t.Context(), "api.connections.connections", nil, "")
 	require.ErrorIs(t, err, actionhero.ErrUndeclared, "it would end both processes")
-	if c.era != actionhero.Callback { // a name that is not there ends none
+	if c.era != actionhero.Callback { // an unknown name ends no process
 		n := c.run(t, &actionhero.Options{Timeout: time.Second, Methods: map[string]int{"api.t.nope": 0}})
 		_, err = n.DoCluster(t.Context(), "api.t.nope", nil, "")
 		require.ErrorIs(t, err, actionhero.ErrTimeout)

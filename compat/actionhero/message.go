@@ -59,8 +59,8 @@ func (m *wire) trusted(token string) bool {
 	return subtle.ConstantTimeCompare([]byte(m.ServerToken), []byte(token)) == 1
 }
 
-// connection returns the connection that is addressed, and false where all nodes are: where JavaScript takes the
-// value for false.
+// connection returns the connection that is addressed, and false if all nodes are addressed: then JavaScript takes
+// the value for false.
 func (m *wire) connection() (string, bool) {
 	switch v := strings.TrimSpace(string(m.ConnectionID)); v {
 	case "", "null", `""`, "0", "-0", "0.0", "false":

@@ -92,7 +92,7 @@ func (n *Node) serve(ctx context.Context, m *wire, handler Handler, r *Request) 
 	n.counts.served.Add(1)
 	began := time.Now()
 	if n.opts.Era == Callback && m.RequestID != "" {
-		m.MessageID = "" // a call by Go has both ids; it gets the response that the others get, an error too
+		m.MessageID = "" // a call by Go has both ids; its response has the form of the other callers, even an error
 	}
 	var value any
 	failed := errExited

@@ -48,7 +48,7 @@ func TestTheListedCommandsAreEnough(t *testing.T) {
 		require.NoError(t, lock.Extend(ctx))
 		got := make(chan error, 1)
 		go func() { got <- l.Do(ctx, "x", func(context.Context) error { return nil }) }()
-		if poll == time.Hour { // it has the channels
+		if poll == time.Hour { // the user has the channels
 			name := "luatomic:released:x"
 			luatomictest.Eventually(t, time.Minute, "it waits", func() bool {
 				return r.PubSubNumSub(ctx, name).Val()[name] == 1

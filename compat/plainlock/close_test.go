@@ -47,7 +47,7 @@ func TestCloseEndsItsWaiters(t *testing.T) {
 	}
 }
 
-// Close returns soon, also where the server hangs that a waiter waits for.
+// Close returns soon, even if a waiter waits for a server that hangs.
 func TestCloseDoesNotWaitForAServerThatHangs(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
@@ -58,7 +58,7 @@ func TestCloseDoesNotWaitForAServerThatHangs(t *testing.T) {
 	t.Cleanup(server.Resume)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err = l.Acquire(ctx, "x") // what it may have acquired is released behind it
+	_, err = l.Acquire(ctx, "x") // what the request may have acquired is released later
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	began := time.Now()
 	l.Close()
@@ -79,7 +79,7 @@ func TestReleaseAfterClose(t *testing.T) {
 	require.Zero(t, c.Exists(ctx, lock.Key()).Val())
 }
 
-// Each waiter whose context ends reports who kept it, also those that waited for their turn.
+// Each waiter whose context ends reports the holder, even if the waiter waited for its turn.
 func TestEveryWaiterReportsWhoKeptIt(t *testing.T) {
 	t.Parallel()
 	ctx, c := bounded(t), luatomictest.Client(t)

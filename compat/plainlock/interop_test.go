@@ -194,7 +194,7 @@ func TestInteropEachSeesTheOthersLock(t *testing.T) {
 	})
 }
 
-// Under contention nobody is inside beside another, and all are served.
+// Under contention one process at most is inside, and all are served.
 func TestInteropContention(t *testing.T) {
 	const rounds = 60
 	withEach(t, func(t *testing.T, s scene) {
@@ -238,7 +238,7 @@ func TestInteropKills(t *testing.T) {
 		defer cancel()
 		short := plainlock.New(c, &plainlock.Options{Prefix: s.prefix, TTL: 400 * time.Millisecond})
 		t.Cleanup(short.Close)
-		_, err := short.Try(ctx, "of Go") // as of a process that died: nobody extends or releases it
+		_, err := short.Try(ctx, "of Go") // no process extends or releases it, as after a death
 		require.NoError(t, err)
 		luatomictest.Eventually(t, time.Minute, "the library takes it", func() bool {
 			return ask(t, p, "acquire", map[string]any{"key": "of Go", "ttl": 60_000}).OK

@@ -256,7 +256,8 @@ func TestOneHoldsTheLockAtATime(t *testing.T) {
 	require.Equal(t, 120, inside)
 }
 
-// An acquire whose reply is lost is repeated and holds the lock once; a release whose reply is lost was this one's.
+// An acquire whose reply is lost is repeated, and holds the lock once. A release whose reply is lost counts as the
+// caller's own.
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
 	ctx := bounded(t)
@@ -307,7 +308,7 @@ func TestACallerLeavesWithItsContext(t *testing.T) {
 	require.Zero(t, c.Exists(t.Context(), prefix+"x").Val())
 }
 
-// A waiter whose context ends reports who kept it, and the next one is served.
+// A waiter whose context ends reports the holder, and the next waiter is served.
 func TestAWaiterEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ctx, c := bounded(t), luatomictest.Client(t)

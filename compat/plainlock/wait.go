@@ -16,7 +16,7 @@ func (l *Locker) await(ctx context.Context, lock *Lock) error {
 	defer l.turns.leave(name, t)
 	err := l.take(ctx, t, lock)
 	if held := t.held.Load(); err != nil && held != nil && (ctx.Err() != nil || errors.Is(err, ErrClosed)) {
-		return errors.Join(held, err) // another waiter of this process may know of it
+		return errors.Join(held, err) // another waiter of this process may know the holder
 	}
 	return err
 }

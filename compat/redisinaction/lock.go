@@ -56,7 +56,7 @@ func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 // A *HeldError reports that another process held the lock until Wait was over, or until ctx ended; then it is joined
 // with the cause of ctx. With any error the lock is not held: if a lost reply may have acquired it, AcquireLock tries
 // for up to 10 s to release it. If that fails too, the error is lua.ErrOutcomeUnknown. A request that the server gets
-// after its release acquires the lock for nobody, until its TTL ends.
+// after its release acquires the lock, although no caller has it, until its TTL ends.
 //
 // Keys: lock:<name>. Cost: O(1) for each try.
 func (c *Client) AcquireLock(ctx context.Context, name string, opts *LockOptions) (identifier string, err error) {

@@ -34,13 +34,13 @@ type Delivery struct {
 
 // retryRule is the payload's rule for failures.
 type retryRule struct {
-	again   bool          // it is retried
+	again   bool          // a failed job is retried
 	max     int           // number of retries; below 0 for the worker's MaxRetries
-	timed   bool          // it has a retry_for
-	within  time.Duration // and is retried for so long after the first failure, however often
-	bury    bool          // after that it goes to the dead set
-	queue   string        // of the retries, if another one
-	failed  bool          // it has a retry_count
+	timed   bool          // the job has a retry_for
+	within  time.Duration // with timed: the time after the first failure in which the job is retried
+	bury    bool          // after its retries the job goes to the dead set
+	queue   string        // of the retries, if it is another one
+	failed  bool          // the job has a retry_count
 	lines   int           // of the backtrace to keep; below 0 for all
 	nothing string        // why the job cannot be performed, if it cannot
 }

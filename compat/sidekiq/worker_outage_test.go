@@ -42,7 +42,7 @@ func TestAnOutageIsNoDeath(t *testing.T) {
 		return s.client.ZCount(t.Context(), processes, now, "+inf").Val()
 	}
 	s.eventually("all have a lease", func() bool { return alive() == workers })
-	proxy.Redirect(t, "redis://127.0.0.1:1") // where nobody listens
+	proxy.Redirect(t, "redis://127.0.0.1:1") // no process listens there
 	s.eventually("no lease is left", func() bool { return alive() == 0 })
 	proxy.Redirect(t, luatomictest.URL(t))
 	s.eventually("all have a lease again", func() bool { return alive() == workers })

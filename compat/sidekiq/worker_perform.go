@@ -17,7 +17,7 @@ import (
 type outcome struct {
 	id   int64
 	end  ending
-	fate fate // of one that failed
+	fate fate // of a job that failed
 }
 
 type ending int
