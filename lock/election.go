@@ -41,8 +41,8 @@ type Leader struct {
 }
 
 // Campaign waits until it is elected or ctx ends, as Locker.Acquire does. Then it notifies the observers, in one more
-// round trip. The value has at most 1024 bytes. Keys: lock:{name}, lockq:{name}. Channel: lock:{name}:e. Cost: O(log n)
-// of the candidates.
+// round trip. The value has at most 1024 bytes. Keys: lock:{name}, lockq:{name}. Channel: lock:{name}:e. Cost: that of
+// Locker.Acquire.
 func (e *Election) Campaign(ctx context.Context, value string) (*Leadership, error) {
 	lease, err := e.candidate(value)
 	if err != nil {
@@ -56,8 +56,8 @@ func (e *Election) Campaign(ctx context.Context, value string) (*Leadership, err
 }
 
 // Lead campaigns, runs f while it leads, and resigns. It renews the lease while f runs. The context of f ends when the
-// leadership is lost. See Locker.Do. Keys: lock:{name}, lockq:{name}. Channel: lock:{name}:e. Cost: O(log n) of the
-// candidates.
+// leadership is lost. See Locker.Do. Keys: lock:{name}, lockq:{name}. Channel: lock:{name}:e. Cost: that of
+// Locker.Acquire.
 func (e *Election) Lead(ctx context.Context, value string, f func(context.Context, *Leadership) error) error {
 	lease, err := e.candidate(value)
 	if err != nil {
@@ -155,7 +155,7 @@ func (l *Leadership) lost(ctx context.Context) error {
 }
 
 // Resign hands the leadership to the next candidate, as Lease.Release does, and notifies the observers. Keys:
-// lock:{name}, lockq:{name}. Channel: lock:{name}:e. Cost: O(log n) of the candidates.
+// lock:{name}, lockq:{name}. Channel: lock:{name}:e. Cost: that of Lease.Release.
 func (l *Leadership) Resign(ctx context.Context) error {
 	defer l.election.notify(ctx, l.lease.request.keys)
 	return l.lease.Release(ctx)

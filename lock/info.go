@@ -82,7 +82,7 @@ func waiterNotes(entries []string) []string {
 // reply to the first request was lost and the repeat does not find that holder, the error matches
 // lua.ErrOutcomeUnknown: the lease is over, and Info says who has the lock now.
 //
-// Keys: lock:{name}, lockq:{name}. Cost: O(log n) of the waiters, and a PUBLISH, for whose reply it waits a second at
+// Keys: lock:{name}, lockq:{name}. Cost: that of Lease.Release, and a PUBLISH, for whose reply it waits a second at
 // most.
 func (l *Locker) ForceRelease(ctx context.Context, name string, fence int64) (bool, error) {
 	lease, err := l.newLease(name)
@@ -92,7 +92,8 @@ func (l *Locker) ForceRelease(ctx context.Context, name string, fence int64) (bo
 	var again resent.Note
 	r, err := l.hub.plain.force(resent.Watch(ctx, &again), &lease.request, false, fence)
 	if err == nil && !r.Done && bool(again) && fence != 0 {
-		err = fmt.Errorf("%w: the reply was lost, and the holder with the fence %d is gone", lua.ErrOutcomeUnknown, fence)
+		err = fmt.Errorf("%w: the reply was lost, and the holder with the fence %d is gone", lua.ErrOutcomeUnknown,
+			fence)
 	}
 	if err != nil {
 		return false, fmt.Errorf("luatomic: force release %q: %w", name, err)

@@ -241,7 +241,8 @@ func (l *Locker) Try(ctx context.Context, name string) (*Lease, error) {
 // last *HeldError joined with the cause. It holds nothing then. When the Locker is closed, Acquire returns ErrClosed
 // joined with the last *HeldError.
 //
-// Keys: lock:{name}, lockq:{name}. Cost: O(log n) of the waiters.
+// Keys: lock:{name}, lockq:{name}. Cost: O(1) to acquire the lock or to join the queue, O(n) of the waiters to check or
+// to leave the queue.
 func (l *Locker) Acquire(ctx context.Context, name string) (*Lease, error) {
 	lease, err := l.newLease(name)
 	if err != nil {
@@ -253,7 +254,7 @@ func (l *Locker) Acquire(ctx context.Context, name string) (*Lease, error) {
 // Do acquires the lock as Acquire does, runs f, and releases the lock, also when f panics. It renews the lease while f
 // runs. When the lease is lost, the context of f ends with the cause ErrLost, ErrRevoked or ErrMaxHold. The error joins
 // those of f, of the loss and of the release. When f itself releases the lock, that is no loss. Keys: lock:{name},
-// lockq:{name}. Cost: O(log n) of the waiters.
+// lockq:{name}. Cost: that of Acquire.
 func (l *Locker) Do(ctx context.Context, name string, f func(context.Context, *Lease) error) error {
 	lease, err := l.newLease(name)
 	if err != nil {
