@@ -11,8 +11,8 @@
 //	2          version of the record
 //	fence      microseconds of the server's clock at the acquire, or one more than the fence before
 //	           where the clock was behind
-//	sign       0 nobody waits; 1 the queue has an entry; 2 as 1, and the owner was handed the lock and
-//	           has sent nothing since
+//	sign       0 nobody waits; 1 the queue has an entry, or the fence is ahead of the server's clock;
+//	           2 as 1, and the owner was handed the lock and has sent nothing since
 //	void       tokens whose requests are refused: of acquires that were withdrawn, of owners whose lease
 //	           was revoked
 //	owner      token made for each acquire, <process>.<number>; "-" when free

@@ -93,8 +93,8 @@ type Options struct {
 	// Note tells other processes who the holder is. It is a host name, for example. At most 1024 bytes.
 	Note string
 	// MaxHold is the time after the acquire at which a lease ends, even if it is renewed. Zero is no limit. MaxHold
-	// ends the lease in the process that holds it, and that process then releases the lock. A holder that does not
-	// release keeps others waiting for the rest of its TTL, so TTL need not be longer than MaxHold.
+	// ends the lease in the process that holds it and sends nothing: the lock is free after the holder's Release, which
+	// Do calls, or at the end of the TTL. So TTL need not be longer than MaxHold.
 	MaxHold time.Duration
 	// LockDelay is how long the lock stays closed after a lease that ended without a release, so that the old holder's
 	// last writes can arrive.
