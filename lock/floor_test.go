@@ -72,6 +72,10 @@ func TestAFenceAheadOfTheClockStaysKnown(t *testing.T) {
 			return all[0]
 		},
 		"Steal": func(t *testing.T, l *lock.Locker) *lock.Lease { return must(t)(l.Steal(t.Context(), "x")) },
+		"after a release": func(t *testing.T, l *lock.Locker) *lock.Lease { // whose record is stored still
+			require.NoError(t, must(t)(l.Try(t.Context(), "x")).Release(t.Context()))
+			return must(t)(l.Try(t.Context(), "x"))
+		},
 		"after an extension": func(t *testing.T, l *lock.Locker) *lock.Lease {
 			lease := must(t)(l.Try(t.Context(), "x"))
 			require.NoError(t, lease.Extend(t.Context()))

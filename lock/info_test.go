@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,18 +70,9 @@ func listening(t testing.TB, name string) {
 	c := luatomictest.Client(t)
 	luatomictest.Eventually(t, 20*time.Second, "the holder listens", func() bool {
 		owner := scriptcase.LockRecord(t, c, name)[scriptcase.RecordOwner]
-		process, _, _ := cutLast(owner, ".")
+		process, _, _ := strings.Cut(owner, ".")
 		return c.PubSubNumSub(t.Context(), "lock:c:"+process).Val()["lock:c:"+process] > 0
 	})
-}
-
-func cutLast(s, sep string) (before, after string, ok bool) {
-	for i := len(s) - len(sep); i >= 0; i-- {
-		if s[i:i+len(sep)] == sep {
-			return s[:i], s[i+len(sep):], true
-		}
-	}
-	return s, "", false
 }
 
 // A repeat of ForceRelease that does not find the holder it names cannot tell whether the first request released it.
