@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -184,6 +185,20 @@ func TestALockThatIsTakenAwayKeepsItsAfterlife(t *testing.T) {
 	next, err := lab.Locker(t, c, nil).Try(t.Context(), "x")
 	require.NoError(t, err)
 	require.Greater(t, next.Fence(), last.Fence())
+}
+
+// A waiter that leaves does not prolong the lease of the holder, whatever Afterlife the waiter's Locker has.
+func TestAWithdrawalDoesNotProlongTheLeaseOfTheHolder(t *testing.T) {
+	t.Parallel()
+	l, name, c := lab.NewLocker(t, &lock.Options{TTL: time.Minute})
+	lease := must(t)(l.Try(t.Context(), name))
+	ctx, cancel := context.WithCancel(t.Context())
+	got := lab.AcquireLater(ctx, l.With(lock.Options{Afterlife: time.Hour}), name)
+	lab.WaitFor(t, l, name, 1)
+	cancel()
+	require.Error(t, lab.Soon(t, 20*time.Second, "the end of Acquire", got).Err)
+	lab.WaitFor(t, l, name, 0)
+	require.Less(t, c.PTTL(t.Context(), lease.Key()).Val(), 2*time.Minute)
 }
 
 // An afterlife that no Locker writes takes no right from an operator: the record stays for as long as can be said.
