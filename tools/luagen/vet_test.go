@@ -120,6 +120,17 @@ func TestVetOfFilesThatAreJoined(t *testing.T) {
 	require.NotContains(t, stdout, "G002")
 }
 
+// A template is not read, but what it declares outside of its tags is known to the parts that it includes.
+func TestVetKnowsWhatATemplateDeclares(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "part.lua"), "redis.log(redis.LOG_DEBUG, script_name)\n")
+	writeFile(t, filepath.Join(dir, "whole.lua"), "local script_name = ARGV[1]\n<%= include 'part' %>\nreturn 1\n")
+	code, stdout, _ := command("vet", dir)
+	require.Equal(t, 0, code, stdout)
+	require.Contains(t, stdout, "scripts: 1, errors: 0, warnings: 0; texts that something else completes, not read: 1")
+}
+
 func TestVetUsage(t *testing.T) {
 	t.Parallel()
 	code, stdout, _ := command("vet", "-h")

@@ -315,11 +315,14 @@ func (b *body) checkFamily(arg luaast.Expr, name string, cmd command, spec keySp
 	}
 }
 
-// checkUnpacks bounds unpack among the arguments of a command.
+// checkUnpacks bounds unpack among the arguments of a command. Of one that gives the command's name, C003 says enough.
 func (b *body) checkUnpacks(c redisCall) {
 	for i, arg := range c.args {
 		call, ok := arg.(*luaast.Call)
 		if !ok || builtin(arg) != "unpack" || len(call.Args) == 0 {
+			continue
+		}
+		if i == 0 && len(c.args) > 1 {
 			continue
 		}
 		if i < len(c.args)-1 {

@@ -7,9 +7,9 @@ import (
 	"github.com/luatomic/luatomic/tools/luagen/luaast"
 )
 
-// checkLoops reports loops that run as often as an argument says, where the script itself sets no limit: one call with
-// a large number then blocks the server, after a write for good. A limit in the header holds for callers of the
-// generated function alone.
+// checkLoops reports loops, texts and calls of a function by itself that are as many as an argument says, where the
+// script itself sets no limit: one call with a large number then blocks the server, after a write for good. A limit in
+// the header holds for callers of the generated function alone.
 func (b *body) checkLoops() {
 	luaast.Inspect(b.Body.Body, func(n, _ luaast.Node) bool {
 		switch loop := n.(type) {
@@ -21,6 +21,9 @@ func (b *body) checkLoops() {
 			b.checkTurns(loop.Cond, true, loop.Body)
 		case *luaast.Repeat:
 			b.checkTurns(loop.Cond, false, loop.Body)
+		case *luaast.Call:
+			b.checkRep(loop)
+			b.checkSelfCall(loop)
 		}
 		return true
 	})
@@ -28,12 +31,20 @@ func (b *body) checkLoops() {
 
 func (b *body) checkLoopEnd(at luaast.Expr, bounds ...luaast.Expr) {
 	for _, e := range bounds {
-		if v := b.unboundedArg(e, map[*luaast.Var]bool{}); v != "" {
-			b.at(at, "L001", fmt.Sprintf("the loop runs as often as the argument %s says", v),
-				fmt.Sprintf("limit it in the script: local count = math.min(%s, 1000)", v))
+		if b.checkLimited(at, "the loop runs as often", e) {
 			return
 		}
 	}
+}
+
+// checkLimited reports a number that an argument sets. The message begins with what is so many.
+func (b *body) checkLimited(at luaast.Node, what string, e luaast.Expr) bool {
+	v := b.unboundedArg(e, map[*luaast.Var]bool{})
+	if v != "" {
+		b.at(at, "L001", fmt.Sprintf("%s as the argument %s says", what, v),
+			fmt.Sprintf("limit it in the script: local count = math.min(%s, 1000)", v))
+	}
+	return v != ""
 }
 
 // checkTurns reports a condition that never ends its loop, one that compares a counter with an argument, and one that
@@ -350,7 +361,7 @@ func (b *body) isLimited(is func(luaast.Expr) bool) bool {
 
 // isBound tells an upper limit from a test for a number above 0, and from a counter.
 func (b *body) isBound(e luaast.Expr) bool {
-	if v := localVar(e); v != nil && v.Writes > 0 && steps(v, b.Body.Body, "+", "-") {
+	if v := localVar(e); v != nil && (v.Writes > 0 && steps(v, b.Body.Body, "+", "-") || b.countsCalls(v)) {
 		return false
 	}
 	n, ok := e.(*luaast.Number)

@@ -131,6 +131,7 @@ func (v *Vetted) vet(u unit, targets []string, tops declarers) {
 // placeholders are those of ERB, Go templates and formats. Inside literals and comments they hinder no parse.
 var (
 	placeholders = regexp.MustCompile(`<%|\{\{|%[sdvq]|\$\{`)
+	erbTags      = regexp.MustCompile(`(?s:<%.*?%>)`)
 	literals     = regexp.MustCompile(`(?s:(?:--)?\[\[.*?\]\])|--[^\n]*|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"`)
 )
 
@@ -138,7 +139,11 @@ var (
 // send them name in one what another declares.
 type declarers map[string][]string
 
+// add lists what a script declares, of a template what it declares outside of its tags.
 func (d declarers) add(file string, s *Script) {
+	if s.Body == nil && s.bare {
+		s, _ = parseAny(file, erbTags.ReplaceAllString(s.Source, ""))
+	}
 	if s.Body == nil || !s.bare {
 		return
 	}
