@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/luatomic/luatomic/tools/internal/spelling"
 )
 
 // tagParsers maps each tag to the method that reads it.
@@ -79,10 +77,10 @@ func (h *headerParser) parseHeader() {
 		parse, ok := tagParsers[tag.name]
 		if !ok {
 			cure := "tags are " + strings.Join(tagNames, " ")
-			if near := spelling.Nearest(tag.name, tagNames); near != "" {
+			if near := nearestTag(tag.name); near != "" {
 				cure = "did you mean @" + near + "?"
 			}
-			h.fail(tag.pos, len(tag.name)+1, "H002", "unknown tag @"+tag.name, cure)
+			h.fail(tag.pos, len(tag.name)+1, "H002", fmt.Sprintf("unknown tag %+q", "@"+tag.name), cure)
 			continue
 		}
 		parse(h, newScanner(tag.text))
@@ -107,16 +105,13 @@ func (h *headerParser) split() []headerTag {
 			h.end = line
 			return tags
 		case strings.HasPrefix(body, "@"):
-			name := body[1:]
-			if i := strings.IndexAny(name, " \t"); i >= 0 {
-				name = name[:i]
-			}
+			name := tagName(body[1:])
 			tag := headerTag{name: name, pos: Pos{line, 4}}
 			tag.text.add(body[1+len(name):], Pos{line, 5 + len(name)})
 			tags = append(tags, tag)
-		case isSpacedTag(body):
-			h.fail(Pos{line, 4}, len(body), "H001", "a tag behind a space, which is prose",
-				"write ---"+strings.TrimSpace(body))
+		case strayTag(body) != "" && (len(tags) == 0 || !strings.HasPrefix(body, "  ")):
+			h.fail(Pos{line, 4}, len(body), "H001", "a tag apart from its three dashes, which is prose",
+				"write ---"+strings.TrimLeft(body, dashes))
 		case len(tags) == 0:
 			h.prose(body, line)
 		case body == "":
@@ -137,16 +132,12 @@ func (h *headerParser) split() []headerTag {
 func (h *headerParser) checkContinuation(body string, line int, open bool) bool {
 	text := strings.TrimLeft(body, " \t")
 	at := Pos{line, 4 + len(body) - len(text)}
-	name, tagged := strings.CutPrefix(text, "@")
-	if i := strings.IndexAny(name, " \t"); i >= 0 {
-		name = name[:i]
-	}
-	_, known := tagParsers[name]
+	name := strayTag(text)
 	switch {
 	case !open:
 		h.fail(at, len(text), "H001", "a continued line that does not follow its tag",
 			"remove the empty line between them, or move the text above the first tag")
-	case tagged && known:
+	case name != "":
 		h.fail(at, len(name)+1, "H001", "@"+name+" on a line that continues the tag before it",
 			"write ---@"+name+" to begin a tag; to mean the word, do not begin the line with it")
 	default:
@@ -175,25 +166,6 @@ func (h *headerParser) prose(body string, line int) {
 	body = strings.TrimPrefix(body, " ")
 	if body != "" || len(h.Doc) > 0 {
 		h.Doc = append(h.Doc, body)
-	}
-}
-
-// checkLoose reports tags after the header's end: they would be silently ignored. Long comments and texts are not read.
-func (h *headerParser) checkLoose() {
-	for _, at := range h.Body.Lines {
-		text, _, _ := strings.Cut(h.Source[at.Off:], "\n")
-		name, ok := strings.CutPrefix(text, "---@")
-		if at.Line < h.end || at.Col > 1 || !ok {
-			continue
-		}
-		if i := strings.IndexAny(name, " \t\r"); i >= 0 {
-			name = name[:i]
-		}
-		if _, known := tagParsers[name]; known {
-			h.fail(Pos{at.Line, 4}, len(name)+1, "H001", "@"+name+" stands outside the header",
-				"the header is the unbroken block of --- lines at the top of the file; write --- for an empty line "+
-					"inside it")
-		}
 	}
 }
 
@@ -278,13 +250,4 @@ func firstWord(s string) string {
 		return s[:i]
 	}
 	return s
-}
-
-// isSpacedTag recognizes a tag whose "@" does not follow the dashes.
-func isSpacedTag(body string) bool {
-	name, ok := strings.CutPrefix(body, " @")
-	if fields := strings.Fields(name); ok && len(fields) > 0 {
-		return slices.Contains(tagNames, fields[0])
-	}
-	return false
 }

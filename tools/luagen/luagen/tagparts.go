@@ -2,6 +2,7 @@ package luagen
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,12 +64,18 @@ func (h *headerParser) tail(s *scanner, use string) string {
 	}
 	pos, word := s.pos(), s.word()
 	rest := s.text[s.off+len(word):]
-	if s.gap < 2 || strings.HasPrefix(rest, "  ") {
+	if at := optionLike.FindStringIndex(s.text[s.off:]); at != nil {
+		h.fail(s.at(s.off+at[0]), at[1]-at[0], "H003", "an option or a template in the prose, which is not read",
+			"write it before the prose, as in "+use)
+	} else if s.gap < 2 || strings.HasPrefix(rest, "  ") {
 		h.fail(pos, len(word), "H003", fmt.Sprintf("%q is not understood here", word),
 			"two spaces part the prose from the rest: "+use)
 	}
 	return s.rest()
 }
+
+// optionLike is what sets something where it stands before the prose.
+var optionLike = regexp.MustCompile(`(?i)\b(min|max|bytes)[ \t]*=[ \t]*-?\d+|=[ \t]*"[^"\n]*"`)
 
 // template reads the quoted text after '='.
 func (h *headerParser) template(s *scanner) (string, bool) {

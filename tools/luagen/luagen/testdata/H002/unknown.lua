@@ -2,4 +2,6 @@
 ---@contract all-or-nothing
 ---@kye lock
 ---@frobnicate x
+---@param n number
+---@cost O(1)
 
