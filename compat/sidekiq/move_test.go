@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -102,6 +103,18 @@ func TestMalformedMembersAreQuarantined(t *testing.T) {
 	}
 	_, there := got.NextDue.Get()
 	require.False(t, there)
+}
+
+// An empty member is one like others: a quarantine of others leaves it where it is.
+func TestQuarantineLeavesAnEmptyMember(t *testing.T) {
+	t.Parallel()
+	c, ctx, p := luatomictest.Client(t), t.Context(), luatomictest.Namespace(t)
+	require.NoError(t, c.ZAdd(ctx, p, redis.Z{Score: 1, Member: ""}, redis.Z{Score: 2, Member: "bad"}).Err())
+	moved, err := script.Quarantine(ctx, c, script.QuarantineParams{Set: p, Quarantine: p + ":quarantine",
+		Members: [][]byte{[]byte("bad")}})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, moved)
+	require.Equal(t, []string{""}, c.ZRange(ctx, p, 0, -1).Val())
 }
 
 func TestMoveDueTakesTheTwoSetsOnly(t *testing.T) {

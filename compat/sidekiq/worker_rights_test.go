@@ -2,6 +2,7 @@ package sidekiq_test
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -41,4 +42,28 @@ func TestAWorkerWithoutTheRightToRemoveMovesNothing(t *testing.T) {
 		require.Zero(t, performed.Load(), command)
 		require.Equal(t, jobs, s.list("default"), command)
 	}
+}
+
+// A user who may not trim the dead set buries no job where that is due: the script would end with an error after the
+// job was buried.
+func TestABurialWithoutTheRightToTrimMovesNothing(t *testing.T) {
+	t.Parallel()
+	server, ctx, buried := luatomictest.StartServer(t), t.Context(), 0
+	c := server.Client()
+	require.NoError(t, c.Do(ctx, "ACL", "SETUSER", "limited", "on", ">pw", "allkeys", "allchannels",
+		"+@all", "-zremrangebyrank").Err())
+	limited := server.Client(func(o *redis.Options) { o.Username, o.Password = "limited", "pw" })
+	for _, call := range workerCalls() {
+		if !strings.HasSuffix(call.keys, " dead") {
+			continue
+		}
+		buried++
+		require.NoError(t, c.FlushAll(ctx).Err())
+		require.NoError(t, handed(ctx, c, "p:"))
+		before := workState(ctx, c, "p:")
+		_, err := call.run(ctx, limited, "p:")
+		require.Error(t, err, call.script.Name)
+		require.Equal(t, before, workState(ctx, c, "p:"), call.script.Name)
+	}
+	require.Equal(t, 2, buried)
 }
