@@ -39,9 +39,12 @@ func vet(args []string, stdout, stderr io.Writer) int {
 	}
 	write := map[string]func(io.Writer, []luagen.Vetted) error{"text": vetText, "json": vetJSON,
 		"sarif": vetSARIF}[*format]
-	if len(paths) == 0 || write == nil {
+	switch {
+	case write == nil:
 		return wrongUsage(stderr, "vet", vetUsage,
-			errors.New("name files or folders, and a format among text, json, sarif"))
+			fmt.Errorf("-format: %q is not a format: formats are text, json, sarif", *format))
+	case len(paths) == 0:
+		return wrongUsage(stderr, "vet", vetUsage, errors.New("name files or folders"))
 	}
 	where, err := targets(*target)
 	if err != nil {

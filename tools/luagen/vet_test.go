@@ -141,6 +141,8 @@ func TestVetUsage(t *testing.T) {
 		require.Equal(t, 2, code, "%v", args)
 		require.Contains(t, stderr, "usage: luagen vet")
 	}
+	_, _, wrong := command("vet", "-format", "xml", ".")
+	require.Contains(t, wrong, `-format: "xml" is not a format: formats are text, json, sarif`)
 	code, _, stderr := command("vet", filepath.Join(t.TempDir(), "none.lua"))
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "none.lua")

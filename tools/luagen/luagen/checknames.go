@@ -1,6 +1,9 @@
 package luagen
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // checkNames reports Go identifiers that two declarations would both make.
 func checkNames(scripts []*Script) Diagnostics {
@@ -10,9 +13,12 @@ func checkNames(scripts []*Script) Diagnostics {
 		e := emitter{Script: s, target: target{beside: true}}
 		claim := func(name string, pos Pos, what string) {
 			if owner, taken := owners[name]; taken {
+				cure := "rename one of them"
+				if !strings.Contains(name, ".") {
+					cure += "; ---@script Name sets the Go name of a script"
+				}
 				diags = append(diags, Diagnostic{s.File, pos, 1, "H010",
-					fmt.Sprintf("%s makes the Go name %s, which %s makes too", what, name, owner),
-					"rename one of them; ---@script Name sets the Go name of a script"})
+					fmt.Sprintf("%s makes the Go name %s, which %s makes too", what, name, owner), cure})
 				return
 			}
 			owners[name] = what + " of " + s.File
@@ -62,7 +68,7 @@ func (e *emitter) claim(claim claimFunc) {
 // claimFields checks the fields within each struct.
 func (e *emitter) claimFields(claim claimFunc) {
 	for _, p := range e.params() {
-		claim(e.GoName+"Params."+p.goName, Pos{1, 1}, "the parameter "+p.goName)
+		claim(e.GoName+"Params."+p.goName, p.pos, "the parameter "+p.name)
 	}
 	for _, st := range e.structs() {
 		for _, f := range st.fields {

@@ -23,7 +23,11 @@ func Draft(file, source string) (string, error) {
 	var ignored Diagnostics
 	b := newBody(s, &ignored)
 	b.checkBindings()
-	d := drafter{body: b, name: camel(strings.TrimSuffix(path.Base(file), ".lua")), replies: b.flow()}
+	stem := strings.TrimSuffix(path.Base(file), ".lua")
+	if !isStem(stem) {
+		stem = goodStem(stem) // the name that H001 asks for
+	}
+	d := drafter{body: b, name: camel(stem), replies: b.flow()}
 	d.replies.setsRESP = b.usesRESP()
 	d.keys, d.args = d.entries(true), d.entries(false)
 	text := d.above(source)

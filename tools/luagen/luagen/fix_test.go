@@ -44,6 +44,9 @@ func TestDraftOfAHeader(t *testing.T) {
 	require.Equal(t, drafted+plain, text)
 	_, err = luagen.Draft("take.lua", text)
 	require.ErrorContains(t, err, "has a header already")
+	renamed, err := luagen.Draft("addJob-6.lua", plain) // luagen says to rename it to add_job_6.lua
+	require.NoError(t, err)
+	require.Contains(t, renamed, "--- AddJob6 does")
 	_, err = luagen.Draft("take.lua", "return (")
 	require.ErrorContains(t, err, "S001")
 	const all = "return {redis.call('GET', KEYS[1]), redis.call('LLEN', KEYS[2]), 'x'}\n"

@@ -186,7 +186,7 @@ func TestGuardThatNoScriptNamesIsAScript(t *testing.T) {
 	})
 	res, err := luagen.Generate(cfg)
 	require.NoError(t, err)
-	require.Contains(t, res.Found.Error(), "guard.lua:1:1: H008 warning: the script has no description")
+	require.Contains(t, res.Found.Error(), "guard.lua:1:1: H006 the script does not begin with a header")
 }
 
 func TestKeepsFilesInTheWay(t *testing.T) {

@@ -58,13 +58,15 @@ func (e *emitter) resultType() string {
 // param is one field of the Params struct.
 type param struct {
 	goName, goType, comment string
+	name                    string // in the header
+	pos                     Pos
 }
 
 // params lists the fields: template parameters, keys the caller passes, arguments, the group.
 func (e *emitter) params() []param {
 	var out []param
 	for _, p := range e.templateParams() {
-		out = append(out, param{camel(p.name), "string", p.comment})
+		out = append(out, param{camel(p.name), "string", p.comment, p.name, p.pos})
 	}
 	for i, k := range e.Keys {
 		if k.Template != "" && !k.Variadic {
@@ -89,18 +91,19 @@ func (e *emitter) params() []param {
 				place += fmt.Sprintf(", at most %d", k.Max)
 			}
 		}
-		out = append(out, param{e.keyField(k), goType, fieldComment(place, k.Type, k.Prose)})
+		out = append(out, param{e.keyField(k), goType, fieldComment(place, k.Type, k.Prose), k.Name, k.Pos})
 	}
 	for i, a := range e.Args {
 		if e.isTemplateParam(a.Name) {
 			continue
 		}
 		out = append(out, param{camel(a.Name), e.goType(a.Type, a.Name), fieldComment(fmt.Sprintf("ARGV[%d]", i+1),
-			wireNote(a), a.Prose)})
+			wireNote(a), a.Prose), a.Name, a.Pos})
 	}
 	if g := e.Group; g != nil && !e.Tied() {
 		place := fmt.Sprintf("ARGV[%d] and on, at most %d", len(e.Args)+1, g.Max)
-		out = append(out, param{plural(g.Name), "[]" + e.groupElem(), fieldComment(place, "", g.Prose)})
+		out = append(out, param{plural(g.Name), "[]" + e.groupElem(), fieldComment(place, "", g.Prose),
+			g.Name, g.Pos})
 	}
 	return out
 }
@@ -129,7 +132,10 @@ func (e *emitter) groupElem() string {
 }
 
 // templateParam is a parameter of one or more key templates.
-type templateParam struct{ name, comment string }
+type templateParam struct {
+	name, comment string
+	pos           Pos // of the first key
+}
 
 func (e *emitter) templateParams() []templateParam {
 	var out []templateParam
@@ -146,7 +152,7 @@ func (e *emitter) templateParams() []templateParam {
 						comment += fmt.Sprintf("; also ARGV[%d]", n+1)
 					}
 				}
-				out = append(out, templateParam{p.Param, comment})
+				out = append(out, templateParam{p.Param, comment, k.Pos})
 			}
 		}
 	}

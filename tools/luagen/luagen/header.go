@@ -195,6 +195,13 @@ func (h *headerParser) declare(name string, pos Pos) {
 // finish checks what only the whole header shows.
 func (h *headerParser) finish() {
 	top := Pos{1, 1}
+	if h.end == 1 {
+		h.partial = true // one finding says enough
+		h.fail(top, 1, "H006", "the script does not begin with a header",
+			"draft one: luagen init -w "+h.File+"; the header is the unbroken block of --- lines at the top of the "+
+				"file")
+		return
+	}
 	h.Doc = trimBlank(h.Doc)
 	switch {
 	case len(h.Doc) == 0:

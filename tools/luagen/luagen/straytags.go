@@ -24,7 +24,8 @@ func (h *headerParser) checkLoose() {
 				"the header is the unbroken block of --- lines at the top of the file; write --- for an empty line "+
 					"inside it")
 		default:
-			h.fail(Pos{at.Line, at.Col}, len(strings.TrimSpace(text)), "H001", "@"+name+" in a comment, which is no tag",
+			h.fail(Pos{at.Line, at.Col}, len(strings.TrimSpace(text)), "H001",
+				"@"+name+" in a comment, which is no tag",
 				"write ---@"+name+" at the start of the line, in the header; to mean the word, do not begin the "+
 					"comment with it")
 		}

@@ -1,0 +1,2 @@
+-- Bare has a header that is none.
+return redis.call('GET', KEYS[1])
