@@ -27,7 +27,9 @@ type command struct {
 	bare bool
 	// tagged is true where the queues can have a --tag.
 	tagged bool
-	flags  func(fs *flag.FlagSet)
+	// named is true where the arguments are names of locks.
+	named bool
+	flags func(fs *flag.FlagSet)
 	// check validates the arguments before anything is connected.
 	check func(s *session) error
 	run   func(s *session) error
@@ -173,7 +175,7 @@ func (s *session) parseArgs(fs *flag.FlagSet, cmd *command, args []string) error
 	} else {
 		s.args = append(s.args, after...)
 	}
-	if cmd.tagged {
+	if cmd.tagged || cmd.named {
 		s.readLabels()
 	}
 	if s.prefix != "" {

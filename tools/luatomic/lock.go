@@ -34,7 +34,7 @@ type lockCmd struct {
 func lockCommand() *command {
 	l := &lockCmd{}
 	return &command{
-		name: "lock", args: "NAME [flags]", child: true,
+		name: "lock", args: "NAME [flags]", child: true, named: true,
 		about: "Run a command while holding a lock.",
 		detail: `CMD has this process' stdin, stdout and stderr, and LUATOMIC_FENCE, LUATOMIC_KEY and
 LUATOMIC_TOKEN in its environment. The fence grows with each holder: send it along with writes, and

@@ -12,14 +12,14 @@ import (
 
 // lockResult is a lock as the output shows it.
 type lockResult struct {
-	Name        string   `json:"name"`
+	Name        label    `json:"name"`
 	Held        bool     `json:"held"`
 	Fence       *int64   `json:"fence"`
 	Note        string   `json:"note"`
 	RemainingMS int64    `json:"remaining_ms"`
 	Waiting     int      `json:"waiting"`
 	Waiters     []string `json:"waiters"`
-	Key         string   `json:"key"`
+	Key         label    `json:"key"`
 }
 
 const lockOutput = `{"name","held","fence","note","remaining_ms","waiting","waiters","key"}`
@@ -40,8 +40,8 @@ func (k lockKind) list(s *session) lockList {
 
 func (l lockList) plain(info lock.Info) error {
 	out := lockResult{
-		Name: info.Name, Held: info.Held, Note: info.Note, RemainingMS: info.Remaining.Milliseconds(),
-		Waiting: info.Waiting, Waiters: info.Waiters, Key: info.Key,
+		Name: label(info.Name), Held: info.Held, Note: info.Note, RemainingMS: info.Remaining.Milliseconds(),
+		Waiting: info.Waiting, Waiters: info.Waiters, Key: label(info.Key),
 	}
 	if info.Fence != 0 {
 		out.Fence = &info.Fence
@@ -50,7 +50,7 @@ func (l lockList) plain(info lock.Info) error {
 	if !info.Held {
 		holder = paint(info.Remaining > 0, yellow, "free")
 	}
-	return l.add(out, info.Name, holder, info.Fence, rounded(info.Remaining), info.Waiting)
+	return l.add(out, out.Name, holder, info.Fence, rounded(info.Remaining), info.Waiting)
 }
 
 // withLocker runs f with a Locker on the user's server.
@@ -72,7 +72,7 @@ func (s *session) withLocker(f func(ctx context.Context, locker *lock.Locker) er
 func locksLsCommand() *command {
 	var kind lockKind
 	return &command{
-		name: "locks ls", args: "[PATTERN] [flags]",
+		name: "locks ls", args: "[PATTERN] [flags]", named: true,
 		about: "List the locks that are held or waited for.",
 		detail: `Scans the keys of the server, or of each master of a cluster, so its time grows with
 the number of all keys. It lists locks under --prefix only. PATTERN is for names: * is any text, ?
@@ -134,7 +134,7 @@ func locksShowCommand() *command {
 	watch := &interval{}
 	var kind lockKind
 	return &command{
-		name: "locks show", args: "NAME [flags]",
+		name: "locks show", args: "NAME [flags]", named: true,
 		about: "Show the holder of a lock and its waiters.",
 		detail: `Only reads. The fence of a free lock is that of its last holder while the record is there,
 else null: a lock that is released leaves none. A free lock with remaining_ms above 0 stays closed
@@ -161,7 +161,7 @@ for its lock delay. With --kind it is a read-write lock or a semaphore.`,
 
 // releaseResult is the object on stdout.
 type releaseResult struct {
-	Name     string `json:"name"`
+	Name     label  `json:"name"`
 	Released bool   `json:"released"`
 	Fence    int64  `json:"fence"`
 	Note     string `json:"note"`
@@ -173,7 +173,7 @@ func locksReleaseCommand() *command {
 	var kind lockKind
 	var token string
 	return &command{
-		name: "locks release", args: "NAME [flags]",
+		name: "locks release", args: "NAME [flags]", named: true,
 		about: "Take a lock from its holder, and give it to the first waiter.",
 		detail: `The holder is notified; luatomic lock kills its command. Give the fence that locks show
 prints: a holder that came later then keeps the lock. Without --fence the lock is taken from its
@@ -236,7 +236,7 @@ func release(ctx context.Context, s *session, locker *lock.Locker, fence int64) 
 		if fence == 0 {
 			s.note("luatomic: lock %q was held by %s under fence %d", name, info.Note, info.Fence)
 		}
-		return s.emit(releaseResult{name, true, info.Fence, info.Note, info.Waiting})
+		return s.emit(releaseResult{label(name), true, info.Fence, info.Note, info.Waiting})
 	}
 	return fmt.Errorf("cannot release lock %q: its holder changed %d times meanwhile; "+
 		"name the fence that luatomic locks show prints with --fence", name, changedHands)
@@ -253,10 +253,10 @@ func notHeld(info lock.Info) error {
 
 // stealResult is the object on stdout when no command follows.
 type stealResult struct {
-	Name  string  `json:"name"`
+	Name  label   `json:"name"`
 	Fence int64   `json:"fence"`
 	Token string  `json:"token"`
-	Key   string  `json:"key"`
+	Key   label   `json:"key"`
 	TTLMS int64   `json:"ttl_ms"`
 	From  *string `json:"from"`
 }
@@ -264,7 +264,7 @@ type stealResult struct {
 func locksStealCommand() *command {
 	l := &lockCmd{}
 	return &command{
-		name: "locks steal", args: "NAME [flags]", child: true, bare: true,
+		name: "locks steal", args: "NAME [flags]", child: true, bare: true, named: true,
 		about: "Take a lock from its holder, ahead of all waiters.",
 		detail: `The holder is notified; luatomic lock kills its command. With CMD it goes on as
 luatomic lock does. Without CMD the lock is held for --ttl and then free, unless locks release frees
@@ -309,7 +309,7 @@ func (l *lockCmd) stealAlone(ctx context.Context, s *session, locker *lock.Locke
 	if err != nil {
 		return err
 	}
-	out := stealResult{Name: lease.Name(), Fence: lease.Fence(), Token: lease.Token(), Key: lease.Key(),
+	out := stealResult{Name: label(lease.Name()), Fence: lease.Fence(), Token: lease.Token(), Key: label(lease.Key()),
 		TTLMS: l.opts.TTL.Milliseconds()}
 	if info.Held {
 		out.From = &info.Note

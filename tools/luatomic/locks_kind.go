@@ -35,7 +35,7 @@ func (k *lockKind) flag(fs *flag.FlagSet) {
 
 // sharedResult is a read-write lock or a semaphore as the output shows it.
 type sharedResult struct {
-	Name    string         `json:"name"`
+	Name    label          `json:"name"`
 	Kind    lockKind       `json:"kind"`
 	Writing *bool          `json:"writing,omitempty"`
 	Readers *int           `json:"readers,omitempty"`
@@ -45,7 +45,7 @@ type sharedResult struct {
 	Holders []holderResult `json:"holders"`
 	Waiting int            `json:"waiting"`
 	Waiters []string       `json:"waiters"`
-	Key     string         `json:"key"`
+	Key     label          `json:"key"`
 }
 
 type holderResult struct {
@@ -65,15 +65,15 @@ func (l lockList) rw(info lock.RWInfo) error {
 		used, as = "writing", "writer"
 	}
 	return l.shared(used, as, sharedResult{
-		Name: info.Name, Kind: readWrite, Writing: &info.Writing, Readers: &info.Readers, Waiting: info.Waiting,
-		Waiters: info.Waiters, Key: info.Key,
+		Name: label(info.Name), Kind: readWrite, Writing: &info.Writing, Readers: &info.Readers,
+		Waiting: info.Waiting, Waiters: info.Waiters, Key: label(info.Key),
 	}, info.Fence, info.Holders)
 }
 
 func (l lockList) semaphore(info lock.SemaphoreInfo) error {
 	return l.shared(fmt.Sprintf("%d of %d", info.Used, info.Limit), "", sharedResult{
-		Name: info.Name, Kind: semaphores, Limit: &info.Limit, Used: &info.Used, Waiting: info.Waiting,
-		Waiters: info.Waiters, Key: info.Key,
+		Name: label(info.Name), Kind: semaphores, Limit: &info.Limit, Used: &info.Used,
+		Waiting: info.Waiting, Waiters: info.Waiters, Key: label(info.Key),
 	}, info.Fence, info.Holders)
 }
 
@@ -178,7 +178,7 @@ func (k lockKind) checkRelease(fence int64, token string) error {
 }
 
 type revokeResult struct {
-	Name     string `json:"name"`
+	Name     label  `json:"name"`
 	Released bool   `json:"released"`
 	Token    string `json:"token"`
 }
@@ -197,5 +197,5 @@ func (k lockKind) revoke(ctx context.Context, s *session, locker *lock.Locker, t
 			"holders",
 			s.args[0], k)
 	}
-	return s.emit(revokeResult{s.args[0], true, token})
+	return s.emit(revokeResult{label(s.args[0]), true, token})
 }

@@ -202,7 +202,8 @@ func (p *topPicture) lockTable(now time.Time) topTable {
 	columns := []string{"LOCK", "HOLDER", "LEFT", "WAITING", "KIND"}
 	since := now.Sub(p.view.locks.at)
 	return lay(p, "locks", p.view.locks, "no lock is held", columns, func(l topLock) []any {
-		return []any{l.name, l.holder, rounded(max(l.left-since, 0)), paint(l.waiting > 0, yellow, l.waiting), l.kind}
+		return []any{label(l.name), l.holder, rounded(max(l.left-since, 0)), paint(l.waiting > 0, yellow, l.waiting),
+			l.kind}
 	})
 }
 
