@@ -103,12 +103,14 @@ type Holding struct {
 	Since time.Time `json:"since"`
 }
 
+// MarshalJSON writes names as the comment of WorkerConsumer says.
 func (h Holding) MarshalJSON() ([]byte, error) {
 	type plain Holding
 	h.ID, h.Kind = show.Label(h.ID), show.Label(h.Kind)
 	return json.Marshal(plain(h))
 }
 
+// UnmarshalJSON reads what MarshalJSON wrote.
 func (h *Holding) UnmarshalJSON(text []byte) error {
 	type plain Holding
 	err := json.Unmarshal(text, (*plain)(h))
@@ -116,12 +118,14 @@ func (h *Holding) UnmarshalJSON(text []byte) error {
 	return err
 }
 
+// MarshalJSON writes names as the comment of WorkerConsumer says.
 func (w WorkerConsumer) MarshalJSON() ([]byte, error) {
 	type plain WorkerConsumer
 	w.Queue, w.Tag = show.Label(w.Queue), show.Label(w.Tag)
 	return json.Marshal(plain(w))
 }
 
+// UnmarshalJSON reads what MarshalJSON wrote.
 func (w *WorkerConsumer) UnmarshalJSON(text []byte) error {
 	type plain WorkerConsumer
 	err := json.Unmarshal(text, (*plain)(w))
