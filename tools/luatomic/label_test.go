@@ -3,6 +3,7 @@ package main
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -46,7 +47,7 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 func TestLocksWhoseNamesAreNotUTF8(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	locks := lock.New(luatomictest.Client(t), &lock.Options{Prefix: e.prefix})
+	locks := lock.New(luatomictest.Client(t), &lock.Options{Prefix: e.prefix, TTL: time.Minute})
 	for _, name := range []string{"l\xff", "l\xfe", `l\xff`} {
 		lab.Must(locks.Acquire(t.Context(), name))
 		lab.Must(locks.RW(name).Acquire(t.Context()))
@@ -69,7 +70,7 @@ func TestLocksWhoseNamesAreNotUTF8(t *testing.T) {
 		require.ElementsMatch(t, []any{`l\xff`, `l\xfe`, `l\x5cxff`}, seen, kind)
 	}
 	name := `s\xff`
-	holds(t, e.run("locks", "steal", name).exits(exitDone).object(), map[string]any{"name": name})
+	holds(t, e.run("locks", "steal", name, "--ttl", "1m").exits(exitDone).object(), map[string]any{"name": name})
 	held := e.run("lock", name, "--", "true").exits(exitTryLater)
 	require.Contains(t, held.stderr.String(), `"s\xff" by `)
 }
