@@ -76,6 +76,28 @@ func TestAMoverWithoutTheRightToRemoveAddsNothing(t *testing.T) {
 	require.EqualValues(t, 4, r.ZCard(ctx, "retry").Val())
 }
 
+// Members that are no jobs hold up no job either where the user has no right to the key of the quarantine.
+func TestAQuarantineWithoutTheRightToItHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	r := luatomictest.StartServer(t).Client()
+	require.NoError(t, r.Do(ctx, "ACL", "SETUSER", "limited", "on", ">pw", "~queue*", "~schedule", "+@all").Err())
+	due := []redis.Z{{Member: "bad"}, {Score: 1, Member: job("good", "")}}
+	require.NoError(t, r.ZAdd(ctx, "schedule", due...).Err())
+	opts := *r.Options()
+	opts.Username, opts.Password = "limited", "pw"
+	limited := redis.NewClient(&opts)
+	defer func() { require.NoError(t, limited.Close()) }()
+	d, err := sidekiq.New(limited, nil)
+	require.NoError(t, err)
+	got, err := d.MoveDue(ctx, sidekiq.Schedule, 0)
+	require.ErrorIs(t, err, sidekiq.ErrQueueRefused)
+	require.ErrorContains(t, err, `"schedule:quarantine"; what is not a job stays in the set: `)
+	require.Equal(t, 1, got.Moved)
+	require.Equal(t, []string{"bad"}, r.ZRange(ctx, "schedule", 0, -1).Val())
+}
+
 // A user without one of the commands pushes nothing: earlier writes of the script are undone.
 func TestAPushThatMayNotWriteAllLeavesNothing(t *testing.T) {
 	t.Parallel()

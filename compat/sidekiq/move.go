@@ -199,7 +199,7 @@ func destination(payload []byte, src *source) (queue string, from, till int, err
 	return src.name(name), from, till, nil
 }
 
-// quarantine puts the malformed members aside. Where the key refuses them they stay, and hold up no job.
+// quarantine puts the malformed members aside. If their key cannot be written to, they stay in the set; the jobs move.
 func (d *Dialect) quarantine(ctx context.Context, set Set, bad []Malformed, s *moveResult, out *Moved) error {
 	if len(bad) == 0 {
 		return nil

@@ -9,7 +9,7 @@ type label string
 func (l label) String() string               { return show.Label(string(l)) }
 func (l label) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// readLabels makes names of the arguments, which name queues, jobs and locks as an output does.
+// readLabels replaces arguments that are written as an output writes names by those names.
 func (s *session) readLabels() {
 	for i, text := range s.args {
 		s.args[i] = show.Named(text)

@@ -178,7 +178,7 @@ func (c *counting) all(ctx context.Context, queues []*queue.Queue) error {
 	return err
 }
 
-// one counts a queue. The first time, one that nobody knows is an error.
+// one counts a queue. The first time, a queue of which nothing is stored is an error.
 func (c *counting) one(ctx context.Context, q *queue.Queue) (line, error) {
 	st, err := q.Stats(ctx)
 	if err == nil && !c.known {

@@ -7,7 +7,7 @@ import (
 	"github.com/luatomic/luatomic/tools/internal/spelling"
 )
 
-// checkLoose reports tags after the header's end, and comments with a tag that is none: they would be silently ignored.
+// checkLoose reports tags after the end of the header, and comments that look like tags: luagen would ignore both.
 // Long comments and texts are not read.
 func (h *headerParser) checkLoose() {
 	for _, at := range h.Body.Lines {
@@ -35,7 +35,7 @@ func (h *headerParser) checkLoose() {
 // dashes are what stands before the @ of a tag, rightly or wrongly.
 const dashes = "- \t"
 
-// strayTag is the tag that a comment begins with, however its dashes are written, "" where there is none.
+// strayTag returns the tag that a comment begins with, whatever its dashes are, or "" if it begins with none.
 func strayTag(comment string) string {
 	if name := atWord(comment); slices.Contains(tagNames, name) {
 		return name
@@ -43,7 +43,7 @@ func strayTag(comment string) string {
 	return ""
 }
 
-// atWord is the word behind the dashes and the @ that a comment begins with, "" where there is no @.
+// atWord returns the word after the dashes and the @ that a comment begins with, or "" if there is no @.
 func atWord(comment string) string {
 	name, ok := strings.CutPrefix(strings.TrimLeft(comment, dashes), "@")
 	if !ok {
@@ -60,10 +60,10 @@ func tagName(text string) string {
 	return text
 }
 
-// elsewhereTags are the words that other tools have for a tag.
+// elsewhereTags maps tags of other documentation tools to ours.
 var elsewhereTags = map[string]string{"param": "arg", "return": "reply", "returns": "reply"}
 
-// nearestTag is the tag that a word was meant to be, "" where none is near.
+// nearestTag returns the tag that a mistyped word stands for, or "" if no tag is similar.
 func nearestTag(word string) string {
 	if tag := elsewhereTags[word]; tag != "" {
 		return tag

@@ -74,7 +74,7 @@ func (h *headerParser) tail(s *scanner, use string) string {
 	return s.rest()
 }
 
-// optionLike is what sets something where it stands before the prose.
+// optionLike matches an option or a template. Before the prose it sets something, in the prose it does not.
 var optionLike = regexp.MustCompile(`(?i)\b(min|max|bytes)[ \t]*=[ \t]*-?\d+|=[ \t]*"[^"\n]*"`)
 
 // template reads the quoted text after '='.

@@ -16,7 +16,6 @@ if #ARGV > 1000 then
 end
 
 local scores = redis.call('ZMSCORE', set, unpack(ARGV, 1))
-redis.call('ZCARD', quarantine) -- a key of another type stops the script here
 local moved = 0
 -- A user that may add a member but not remove it would leave it in both sets. So the script tries to remove first.
 -- After that write, the others may use memory on a server over its limit.

@@ -13,7 +13,7 @@ import (
 var quarantineSource string
 
 // QuarantineSHA is the SHA-1 of quarantine.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QuarantineSHA = "51def63c6fbd6034c8699a6001adba9d603cb788"
+const QuarantineSHA = "64651ca58480f4e162bb45e601307e79bc8c3482"
 
 // QuarantineScript is quarantine.lua.
 var QuarantineScript = lua.Script{
