@@ -140,9 +140,13 @@ func TestGatherNamesWhoIsMissing(t *testing.T) {
 	t.Parallel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
-	quick := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
-	ended := make(chan error, 1)
+	begun, ended := make(chan struct{}), make(chan error, 1)
+	quick := lab.Serving(t, lab.Echo, c, name, nil, func(context.Context, string) (string, error) {
+		<-begun // a call that is given up before its handler begins has none whose end can be seen
+		return "", nil
+	})
 	slow := lab.Serving(t, lab.Echo, c, name, nil, func(ctx context.Context, _ string) (string, error) {
+		close(begun)
 		<-ctx.Done()
 		ended <- ctx.Err()
 		return "", nil
