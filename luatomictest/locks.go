@@ -12,7 +12,8 @@ import (
 
 // Locks is a Locker for tests, with methods that do what other processes and outages do to its leases. It needs no
 // server: it runs the real scripts on its own imitation of Redis, in memory. Pass the Locker in it to the code under
-// test, as a *lock.Locker or as an interface that the code declares.
+// test, as a *lock.Locker or as an interface that the code declares. Hold, Steal and Lose take the options of NewLocks:
+// code that names its locks with a Tag of its own, by Locker.With, needs that Tag there.
 type Locks struct {
 	*lock.Locker
 
