@@ -17,12 +17,12 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 generate: ## write the generated Go anew from the scripts
-	$(GO) generate ./gen ./compat/...
+	$(GO) generate ./gen ./compat/... ./examples/...
 	$(GO) tool luagen doc -o docs/scripts.md scripts
 
 verify: ## fail if generated code or go.mod is not what its sources say
 	cd gen && $(GO) tool luagen -check -strict -scripts ../scripts -out .
-	for dir in $(wildcard compat/*/internal/script); do $(GO) tool luagen -check -strict $$dir || exit 1; done
+	for dir in $(wildcard compat/*/internal/script) $(sort $(dir $(wildcard examples/*/*.lua))); do $(GO) tool luagen -check -strict $$dir || exit 1; done
 	$(GO) tool luagen doc -check -o docs/scripts.md scripts
 	$(GO) mod tidy -diff
 	$(GO) mod verify

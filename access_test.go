@@ -74,7 +74,8 @@ func everyScript(ctx context.Context, admin, client *redis.Client, tag string) e
 			return fmt.Errorf("%s: %w", call.Script.Name, err)
 		}
 		// A retry takes another path through the script.
-		if _, err := call.Run(ctx, client, k); errors.Is(err, lua.ErrExecutedInPart) {
+		_, err := call.Run(ctx, client, k)
+		if errors.Is(err, lua.ErrExecutedInPart) || errors.Is(err, lua.ErrNotExecuted) {
 			return fmt.Errorf("%s again: %w", call.Script.Name, err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -39,9 +40,7 @@ var counts = []string{"processed", "processed_day", "failed", "failed_day", "day
 // which removes it was refused would be there again after each attempt.
 func TestAScriptOfADialectThatMayNotDoAllDoesNothing(t *testing.T) {
 	t.Parallel()
-	server := luatomictest.StartServer(t)
-	r := rightsSweep{t: t, admin: server.Client()}
-	r.app = server.Client(func(o *redis.Options) { o.Username, o.Password, o.MaxRetries = "app", "pw", -1 })
+	r := newRightsSweep(t)
 	for _, call := range scriptcase.RawCalls(t)["dialects"] {
 		commands := acl.Commands([]*lua.Script{call.Script})
 		slices.Sort(commands)
@@ -56,10 +55,57 @@ func TestAScriptOfADialectThatMayNotDoAllDoesNothing(t *testing.T) {
 	}
 }
 
+// The runtime says of an error at a line before a script's first write that nothing was executed. Each script,
+// called without one of its commands, stops there or later.
+func TestAnErrorBeforeTheFirstWriteOfAScriptChangesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRightsSweep(t)
+	before, later := 0, 0
+	for _, calls := range scriptcase.RawCalls(t) {
+		for _, call := range calls {
+			for _, command := range acl.Commands([]*lua.Script{call.Script}) {
+				was, is, err := r.run(call, command)
+				line := lineOf(err)
+				switch {
+				case line == 0:
+				case line <= call.Script.WritesAfter:
+					before++
+					require.Equal(t, was, is, "%s without %s: %v", call.Name, command, err)
+				case r.same(call, was, is) != "":
+					later++
+				}
+			}
+		}
+	}
+	require.Greater(t, before, 100)
+	require.Greater(t, later, 10, "or no script of these changes anything before it stops")
+}
+
+var atLine = regexp.MustCompile(`user_script:(\d+)`)
+
+// lineOf is the line at which a script was stopped, 0 without an error.
+func lineOf(err error) int {
+	if err == nil {
+		return 0
+	}
+	found := atLine.FindStringSubmatch(err.Error())
+	if found == nil {
+		return 0
+	}
+	return lab.Must(strconv.Atoi(found[1]))
+}
+
 // rightsSweep calls scripts as a user without some commands.
 type rightsSweep struct {
 	t          *testing.T
 	admin, app *redis.Client
+}
+
+func newRightsSweep(t *testing.T) *rightsSweep {
+	server := luatomictest.StartServer(t)
+	return &rightsSweep{t: t, admin: server.Client(), app: server.Client(func(o *redis.Options) {
+		o.Username, o.Password, o.MaxRetries = "app", "pw", -1
+	})}
 }
 
 // refused calls a script without two commands, or one. What it does then is nothing, or all of it.

@@ -19,10 +19,11 @@ const DelayedPromoteGuardedSHA = "4c13d756a95328ff33d7a8582304fa420be0a785"
 
 // DelayedPromoteScript is scripts/delayed_promote.lua.
 var DelayedPromoteScript = lua.Script{
-	Name:   "delayed_promote",
-	SHA:    DelayedPromoteSHA,
-	Source: &scripts.DelayedPromote,
-	Retry:  lua.RetrySafe,
+	Name:        "delayed_promote",
+	SHA:         DelayedPromoteSHA,
+	Source:      &scripts.DelayedPromote,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 42,
 	Keys: []lua.Key{
 		{Name: "scheduled", Type: "zset"},
 		{Name: "ready", Type: "list"},

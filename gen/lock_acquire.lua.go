@@ -16,10 +16,11 @@ const LockAcquireSHA = "adb4021562b579617457b18dd322299e66f9c783"
 
 // LockAcquireScript is scripts/lock_acquire.lua.
 var LockAcquireScript = lua.Script{
-	Name:   "lock_acquire",
-	SHA:    LockAcquireSHA,
-	Source: &scripts.LockAcquire,
-	Retry:  lua.RetrySafe,
+	Name:        "lock_acquire",
+	SHA:         LockAcquireSHA,
+	Source:      &scripts.LockAcquire,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 58,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 		{Name: "queue", Type: "list"},

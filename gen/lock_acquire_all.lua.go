@@ -16,10 +16,11 @@ const LockAcquireAllSHA = "6952f063bc57d206da2fe2f1b05797e2d0b7d749"
 
 // LockAcquireAllScript is scripts/lock_acquire_all.lua.
 var LockAcquireAllScript = lua.Script{
-	Name:   "lock_acquire_all",
-	SHA:    LockAcquireAllSHA,
-	Source: &scripts.LockAcquireAll,
-	Retry:  lua.RetrySafe,
+	Name:        "lock_acquire_all",
+	SHA:         LockAcquireAllSHA,
+	Source:      &scripts.LockAcquireAll,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 46,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string", Variadic: true},
 	},

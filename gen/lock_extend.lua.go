@@ -17,10 +17,11 @@ const LockExtendSHA = "e94f5e95ed9fb42273a2758f519154bf080b22fb"
 
 // LockExtendScript is scripts/lock_extend.lua.
 var LockExtendScript = lua.Script{
-	Name:   "lock_extend",
-	SHA:    LockExtendSHA,
-	Source: &scripts.LockExtend,
-	Retry:  lua.RetrySafe,
+	Name:        "lock_extend",
+	SHA:         LockExtendSHA,
+	Source:      &scripts.LockExtend,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 37,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 	},

@@ -14,10 +14,11 @@ const LockFenceSHA = "0cd3fcf2ad41c64e07a1b23e876da1bbfa764dc0"
 
 // LockFenceScript is scripts/lock_fence.lua.
 var LockFenceScript = lua.Script{
-	Name:   "lock_fence",
-	SHA:    LockFenceSHA,
-	Source: &scripts.LockFence,
-	Retry:  lua.RetrySafe,
+	Name:        "lock_fence",
+	SHA:         LockFenceSHA,
+	Source:      &scripts.LockFence,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 35,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 	},

@@ -16,10 +16,11 @@ const LockForceSHA = "9b6e452baaa5687d2a7ff632c44849ca46dd378f"
 
 // LockForceScript is scripts/lock_force.lua.
 var LockForceScript = lua.Script{
-	Name:   "lock_force",
-	SHA:    LockForceSHA,
-	Source: &scripts.LockForce,
-	Retry:  lua.RetrySafe,
+	Name:        "lock_force",
+	SHA:         LockForceSHA,
+	Source:      &scripts.LockForce,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 59,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 		{Name: "queue", Type: "list"},

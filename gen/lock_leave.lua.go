@@ -17,10 +17,11 @@ const LockLeaveSHA = "3f539e8db5846309e422fc7a25ba55979159db9f"
 
 // LockLeaveScript is scripts/lock_leave.lua.
 var LockLeaveScript = lua.Script{
-	Name:   "lock_leave",
-	SHA:    LockLeaveSHA,
-	Source: &scripts.LockLeave,
-	Retry:  lua.RetrySafe,
+	Name:        "lock_leave",
+	SHA:         LockLeaveSHA,
+	Source:      &scripts.LockLeave,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 46,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 		{Name: "queue", Type: "list"},

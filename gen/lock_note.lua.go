@@ -14,10 +14,11 @@ const LockNoteSHA = "67cdf5f8d4ab708d6a3f0713862240ea2118af1d"
 
 // LockNoteScript is scripts/lock_note.lua.
 var LockNoteScript = lua.Script{
-	Name:   "lock_note",
-	SHA:    LockNoteSHA,
-	Source: &scripts.LockNote,
-	Retry:  lua.RetrySafe,
+	Name:        "lock_note",
+	SHA:         LockNoteSHA,
+	Source:      &scripts.LockNote,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 35,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 	},

@@ -17,10 +17,11 @@ const LockReleaseSHA = "fcbbe9c92e0aabe0a538635778b6534bf1546e20"
 
 // LockReleaseScript is scripts/lock_release.lua.
 var LockReleaseScript = lua.Script{
-	Name:   "lock_release",
-	SHA:    LockReleaseSHA,
-	Source: &scripts.LockRelease,
-	Retry:  lua.RetrySafe,
+	Name:        "lock_release",
+	SHA:         LockReleaseSHA,
+	Source:      &scripts.LockRelease,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 30,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 		{Name: "queue", Type: "list"},

@@ -17,10 +17,11 @@ const LockTrySHA = "f1f4e8fbe708165d5abbfb6cc4fbc1eaa9c5a519"
 
 // LockTryScript is scripts/lock_try.lua.
 var LockTryScript = lua.Script{
-	Name:   "lock_try",
-	SHA:    LockTrySHA,
-	Source: &scripts.LockTry,
-	Retry:  lua.RetrySafe,
+	Name:        "lock_try",
+	SHA:         LockTrySHA,
+	Source:      &scripts.LockTry,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 33,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 	},

@@ -17,10 +17,11 @@ const QueueAckGuardedSHA = "93003c017972915230e2652b4d89c0b38498b9df"
 
 // QueueAckScript is scripts/queue_ack.lua.
 var QueueAckScript = lua.Script{
-	Name:   "queue_ack",
-	SHA:    QueueAckSHA,
-	Source: &scripts.QueueAck,
-	Retry:  lua.RetrySafe,
+	Name:        "queue_ack",
+	SHA:         QueueAckSHA,
+	Source:      &scripts.QueueAck,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 58,
 	Keys: []lua.Key{
 		{Name: "leases", Type: "zset"},
 		{Name: "bodies", Type: "hash"},

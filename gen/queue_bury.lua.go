@@ -17,10 +17,11 @@ const QueueBuryGuardedSHA = "6fdbb8b3192399264972fc5421b5960ea623477c"
 
 // QueueBuryScript is scripts/queue_bury.lua.
 var QueueBuryScript = lua.Script{
-	Name:   "queue_bury",
-	SHA:    QueueBurySHA,
-	Source: &scripts.QueueBury,
-	Retry:  lua.RetrySafe,
+	Name:        "queue_bury",
+	SHA:         QueueBurySHA,
+	Source:      &scripts.QueueBury,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 68,
 	Keys: []lua.Key{
 		{Name: "scheduled", Type: "zset"},
 		{Name: "bodies", Type: "hash"},

@@ -17,10 +17,11 @@ const QueueCancelGuardedSHA = "8256d054845f38a3cdf5a0ae4e7eb48a171a4e85"
 
 // QueueCancelScript is scripts/queue_cancel.lua.
 var QueueCancelScript = lua.Script{
-	Name:   "queue_cancel",
-	SHA:    QueueCancelSHA,
-	Source: &scripts.QueueCancel,
-	Retry:  lua.RetrySafe,
+	Name:        "queue_cancel",
+	SHA:         QueueCancelSHA,
+	Source:      &scripts.QueueCancel,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 76,
 	Keys: []lua.Key{
 		{Name: "scheduled", Type: "zset"},
 		{Name: "bodies", Type: "hash"},

@@ -19,10 +19,11 @@ const QueueControlGuardedSHA = "8713dacfb5a03a2c54011a209b3bc9b27d15cdd6"
 
 // QueueControlScript is scripts/queue_control.lua.
 var QueueControlScript = lua.Script{
-	Name:   "queue_control",
-	SHA:    QueueControlSHA,
-	Source: &scripts.QueueControl,
-	Retry:  lua.RetrySafe,
+	Name:        "queue_control",
+	SHA:         QueueControlSHA,
+	Source:      &scripts.QueueControl,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 43,
 	Keys: []lua.Key{
 		{Name: "control", Type: "hash"},
 		{Name: "wake", Type: "zset"},

@@ -16,10 +16,11 @@ const QueueExtendSHA = "65ac48161e18b53f4ec07d3e545300b9e54cfb22"
 
 // QueueExtendScript is scripts/queue_extend.lua.
 var QueueExtendScript = lua.Script{
-	Name:   "queue_extend",
-	SHA:    QueueExtendSHA,
-	Source: &scripts.QueueExtend,
-	Retry:  lua.RetrySafe,
+	Name:        "queue_extend",
+	SHA:         QueueExtendSHA,
+	Source:      &scripts.QueueExtend,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 55,
 	Keys: []lua.Key{
 		{Name: "leases", Type: "zset"},
 		{Name: "receipt", Type: "string"},

@@ -16,10 +16,11 @@ const QueueMendSHA = "7770beae4c1442aa2a6f255d88cac42343122c24"
 
 // QueueMendScript is scripts/queue_mend.lua.
 var QueueMendScript = lua.Script{
-	Name:   "queue_mend",
-	SHA:    QueueMendSHA,
-	Source: &scripts.QueueMend,
-	Retry:  lua.RetrySafe,
+	Name:        "queue_mend",
+	SHA:         QueueMendSHA,
+	Source:      &scripts.QueueMend,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 83,
 	Keys: []lua.Key{
 		{Name: "ready", Type: "list"},
 		{Name: "scheduled", Type: "zset"},

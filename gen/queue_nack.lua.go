@@ -17,10 +17,11 @@ const QueueNackGuardedSHA = "8522b38cbf7a0a06e52c97fbea1e12aabd5f4b9a"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{
-	Name:   "queue_nack",
-	SHA:    QueueNackSHA,
-	Source: &scripts.QueueNack,
-	Retry:  lua.RetrySafe,
+	Name:        "queue_nack",
+	SHA:         QueueNackSHA,
+	Source:      &scripts.QueueNack,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 78,
 	Keys: []lua.Key{
 		{Name: "leases", Type: "zset"},
 		{Name: "ready", Type: "list"},

@@ -19,10 +19,11 @@ const QueuePushGuardedSHA = "50e21ef8387bd9ff0b8eea21fbb903b5b9149291"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{
-	Name:   "queue_push",
-	SHA:    QueuePushSHA,
-	Source: &scripts.QueuePush,
-	Retry:  lua.RetrySafe,
+	Name:        "queue_push",
+	SHA:         QueuePushSHA,
+	Source:      &scripts.QueuePush,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 165,
 	Keys: []lua.Key{
 		{Name: "ready", Type: "list"},
 		{Name: "scheduled", Type: "zset"},

@@ -18,10 +18,11 @@ const QueuePushBareGuardedSHA = "ea617ad248b9e04664c7c8cf59b0ac55a201b38a"
 
 // QueuePushBareScript is scripts/queue_push_bare.lua.
 var QueuePushBareScript = lua.Script{
-	Name:   "queue_push_bare",
-	SHA:    QueuePushBareSHA,
-	Source: &scripts.QueuePushBare,
-	Retry:  lua.RetrySafe,
+	Name:        "queue_push_bare",
+	SHA:         QueuePushBareSHA,
+	Source:      &scripts.QueuePushBare,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 55,
 	Keys: []lua.Key{
 		{Name: "ready", Type: "list"},
 		{Name: "bodies", Type: "hash"},

@@ -19,10 +19,11 @@ const QueuePushManyGuardedSHA = "ba325c45a045b45839d0faa1e59116a1e7ad7304"
 
 // QueuePushManyScript is scripts/queue_push_many.lua.
 var QueuePushManyScript = lua.Script{
-	Name:   "queue_push_many",
-	SHA:    QueuePushManySHA,
-	Source: &scripts.QueuePushMany,
-	Retry:  lua.RetrySafe,
+	Name:        "queue_push_many",
+	SHA:         QueuePushManySHA,
+	Source:      &scripts.QueuePushMany,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 184,
 	Keys: []lua.Key{
 		{Name: "receipt", Type: "string"},
 		{Name: "ready", Type: "list", Variadic: true},

@@ -18,10 +18,11 @@ const QueuePushOneGuardedSHA = "47e1fe3e1fa6a87ac88f235bfb40d4465b272fc1"
 
 // QueuePushOneScript is scripts/queue_push_one.lua.
 var QueuePushOneScript = lua.Script{
-	Name:   "queue_push_one",
-	SHA:    QueuePushOneSHA,
-	Source: &scripts.QueuePushOne,
-	Retry:  lua.RetrySafe,
+	Name:        "queue_push_one",
+	SHA:         QueuePushOneSHA,
+	Source:      &scripts.QueuePushOne,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 44,
 	Keys: []lua.Key{
 		{Name: "ready", Type: "list"},
 		{Name: "bodies", Type: "hash"},

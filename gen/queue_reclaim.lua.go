@@ -16,10 +16,11 @@ const QueueReclaimSHA = "f9897b21c8b961dbc950173ce39b906f65aa5bcd"
 
 // QueueReclaimScript is scripts/queue_reclaim.lua.
 var QueueReclaimScript = lua.Script{
-	Name:   "queue_reclaim",
-	SHA:    QueueReclaimSHA,
-	Source: &scripts.QueueReclaim,
-	Retry:  lua.RetrySafe,
+	Name:        "queue_reclaim",
+	SHA:         QueueReclaimSHA,
+	Source:      &scripts.QueueReclaim,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 76,
 	Keys: []lua.Key{
 		{Name: "leases", Type: "zset"},
 		{Name: "ready", Type: "list"},

@@ -16,10 +16,11 @@ const QueueReportSHA = "cc59d9d9876761f8e5352d647a1df5c1bafdbc67"
 
 // QueueReportScript is scripts/queue_report.lua.
 var QueueReportScript = lua.Script{
-	Name:   "queue_report",
-	SHA:    QueueReportSHA,
-	Source: &scripts.QueueReport,
-	Retry:  lua.RetrySafe,
+	Name:        "queue_report",
+	SHA:         QueueReportSHA,
+	Source:      &scripts.QueueReport,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 43,
 	Keys: []lua.Key{
 		{Name: "queues", Type: "zset"},
 		{Name: "workers", Type: "zset"},

@@ -17,10 +17,11 @@ const QueueRequeueGuardedSHA = "2b5ef006e40b431f18e2fafb33c38f1f857f6684"
 
 // QueueRequeueScript is scripts/queue_requeue.lua.
 var QueueRequeueScript = lua.Script{
-	Name:   "queue_requeue",
-	SHA:    QueueRequeueSHA,
-	Source: &scripts.QueueRequeue,
-	Retry:  lua.RetrySafe,
+	Name:        "queue_requeue",
+	SHA:         QueueRequeueSHA,
+	Source:      &scripts.QueueRequeue,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 74,
 	Keys: []lua.Key{
 		{Name: "dead", Type: "zset"},
 		{Name: "ready", Type: "list"},

@@ -20,10 +20,11 @@ const QueueRescheduleGuardedSHA = "b6e3ed62e749bcd1c5b4b07c1e6a2aa804cf7b22"
 
 // QueueRescheduleScript is scripts/queue_reschedule.lua.
 var QueueRescheduleScript = lua.Script{
-	Name:   "queue_reschedule",
-	SHA:    QueueRescheduleSHA,
-	Source: &scripts.QueueReschedule,
-	Retry:  lua.RetrySafe,
+	Name:        "queue_reschedule",
+	SHA:         QueueRescheduleSHA,
+	Source:      &scripts.QueueReschedule,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 46,
 	Keys: []lua.Key{
 		{Name: "scheduled", Type: "zset"},
 		{Name: "wake", Type: "zset"},

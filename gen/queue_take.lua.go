@@ -16,10 +16,11 @@ const QueueTakeSHA = "1c37fe29637ad4bbd4dccf17b19cde934f5dee0d"
 
 // QueueTakeScript is scripts/queue_take.lua.
 var QueueTakeScript = lua.Script{
-	Name:   "queue_take",
-	SHA:    QueueTakeSHA,
-	Source: &scripts.QueueTake,
-	Retry:  lua.RetrySafe,
+	Name:        "queue_take",
+	SHA:         QueueTakeSHA,
+	Source:      &scripts.QueueTake,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 105,
 	Keys: []lua.Key{
 		{Name: "ready", Type: "list", Variadic: true},
 		{Name: "scheduled", Type: "zset", Variadic: true},

@@ -18,10 +18,11 @@ const QueueTrimGuardedSHA = "32c9132e6a52704a8c06fae17c907076baa7a576"
 
 // QueueTrimScript is scripts/queue_trim.lua.
 var QueueTrimScript = lua.Script{
-	Name:   "queue_trim",
-	SHA:    QueueTrimSHA,
-	Source: &scripts.QueueTrim,
-	Retry:  lua.RetrySafe,
+	Name:        "queue_trim",
+	SHA:         QueueTrimSHA,
+	Source:      &scripts.QueueTrim,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 59,
 	Keys: []lua.Key{
 		{Name: "dead", Type: "zset"},
 		{Name: "bodies", Type: "hash"},

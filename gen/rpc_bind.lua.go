@@ -16,10 +16,11 @@ const RPCBindSHA = "8e237a95e0e4ed7696990b5b4ee9bce1d75c1e1e"
 
 // RPCBindScript is scripts/rpc_bind.lua.
 var RPCBindScript = lua.Script{
-	Name:   "rpc_bind",
-	SHA:    RPCBindSHA,
-	Source: &scripts.RPCBind,
-	Retry:  lua.RetrySafe,
+	Name:        "rpc_bind",
+	SHA:         RPCBindSHA,
+	Source:      &scripts.RPCBind,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 32,
 	Keys: []lua.Key{
 		{Name: "binding", Type: "string"},
 		{Name: "nodes", Type: "zset"},

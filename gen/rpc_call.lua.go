@@ -17,10 +17,11 @@ const RPCCallSHA = "ad4456218340bb19358bceb788d3b2cdf4209a69"
 
 // RPCCallScript is scripts/rpc_call.lua.
 var RPCCallScript = lua.Script{
-	Name:   "rpc_call",
-	SHA:    RPCCallSHA,
-	Source: &scripts.RPCCall,
-	Retry:  lua.RetrySafe,
+	Name:        "rpc_call",
+	SHA:         RPCCallSHA,
+	Source:      &scripts.RPCCall,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 46,
 	Keys: []lua.Key{
 		{Name: "nodes", Type: "zset"},
 		{Name: "record", Type: "string"},

@@ -17,10 +17,11 @@ const RPCCancelSHA = "0ec5f29f6dd3e8b69fe84ead477cc04c4ed27244"
 
 // RPCCancelScript is scripts/rpc_cancel.lua.
 var RPCCancelScript = lua.Script{
-	Name:   "rpc_cancel",
-	SHA:    RPCCancelSHA,
-	Source: &scripts.RPCCancel,
-	Retry:  lua.RetrySafe,
+	Name:        "rpc_cancel",
+	SHA:         RPCCancelSHA,
+	Source:      &scripts.RPCCancel,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 32,
 	Keys: []lua.Key{
 		{Name: "record", Type: "string"},
 	},

@@ -17,9 +17,10 @@ const RPCCastSHA = "d38948bfbeb504b492ccb6a5b5dfc2873faa49b5"
 
 // RPCCastScript is scripts/rpc_cast.lua.
 var RPCCastScript = lua.Script{
-	Name:   "rpc_cast",
-	SHA:    RPCCastSHA,
-	Source: &scripts.RPCCast,
+	Name:        "rpc_cast",
+	SHA:         RPCCastSHA,
+	Source:      &scripts.RPCCast,
+	WritesAfter: 40,
 	Keys: []lua.Key{
 		{Name: "nodes", Type: "zset"},
 		{Name: "methods", Type: "zset"},

@@ -17,10 +17,11 @@ const RPCChunkSHA = "f7dfb1a7a03de58280c9e17355fd23bcfd06161f"
 
 // RPCChunkScript is scripts/rpc_chunk.lua.
 var RPCChunkScript = lua.Script{
-	Name:   "rpc_chunk",
-	SHA:    RPCChunkSHA,
-	Source: &scripts.RPCChunk,
-	Retry:  lua.RetrySafe,
+	Name:        "rpc_chunk",
+	SHA:         RPCChunkSHA,
+	Source:      &scripts.RPCChunk,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 52,
 	Keys: []lua.Key{
 		{Name: "record", Type: "string"},
 		{Name: "chunks", Type: "hash"},

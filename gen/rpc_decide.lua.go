@@ -17,10 +17,11 @@ const RPCDecideSHA = "cc4cbee6fd0e81924c5a81ca93f258fe56594366"
 
 // RPCDecideScript is scripts/rpc_decide.lua.
 var RPCDecideScript = lua.Script{
-	Name:   "rpc_decide",
-	SHA:    RPCDecideSHA,
-	Source: &scripts.RPCDecide,
-	Retry:  lua.RetrySafe,
+	Name:        "rpc_decide",
+	SHA:         RPCDecideSHA,
+	Source:      &scripts.RPCDecide,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 72,
 	Keys: []lua.Key{
 		{Name: "nodes", Type: "zset"},
 		{Name: "record", Type: "string"},

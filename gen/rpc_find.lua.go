@@ -15,10 +15,11 @@ const RPCFindSHA = "baf5c6e9abcb28a16120afcfa5ce3b975c16a6e1"
 
 // RPCFindScript is scripts/rpc_find.lua.
 var RPCFindScript = lua.Script{
-	Name:   "rpc_find",
-	SHA:    RPCFindSHA,
-	Source: &scripts.RPCFind,
-	Retry:  lua.RetrySafe,
+	Name:        "rpc_find",
+	SHA:         RPCFindSHA,
+	Source:      &scripts.RPCFind,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 62,
 	Keys: []lua.Key{
 		{Name: "nodes", Type: "zset"},
 		{Name: "methods", Type: "zset"},

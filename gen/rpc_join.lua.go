@@ -16,10 +16,11 @@ const RPCJoinSHA = "8ec70b185576c1d20da608b3c6d4fb004852924e"
 
 // RPCJoinScript is scripts/rpc_join.lua.
 var RPCJoinScript = lua.Script{
-	Name:   "rpc_join",
-	SHA:    RPCJoinSHA,
-	Source: &scripts.RPCJoin,
-	Retry:  lua.RetrySafe,
+	Name:        "rpc_join",
+	SHA:         RPCJoinSHA,
+	Source:      &scripts.RPCJoin,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 69,
 	Keys: []lua.Key{
 		{Name: "nodes", Type: "zset"},
 		{Name: "about", Type: "hash"},

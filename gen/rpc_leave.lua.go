@@ -14,10 +14,11 @@ const RPCLeaveSHA = "f07d81e6a3835b6d8c9f523a3122a3c6ba82a9a2"
 
 // RPCLeaveScript is scripts/rpc_leave.lua.
 var RPCLeaveScript = lua.Script{
-	Name:   "rpc_leave",
-	SHA:    RPCLeaveSHA,
-	Source: &scripts.RPCLeave,
-	Retry:  lua.RetrySafe,
+	Name:        "rpc_leave",
+	SHA:         RPCLeaveSHA,
+	Source:      &scripts.RPCLeave,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 30,
 	Keys: []lua.Key{
 		{Name: "nodes", Type: "zset"},
 		{Name: "about", Type: "hash"},

@@ -15,10 +15,11 @@ const RPCReadSHA = "6f9ff1bcaea9ffb25a7faefeb79590fa8d2e1a47"
 
 // RPCReadScript is scripts/rpc_read.lua.
 var RPCReadScript = lua.Script{
-	Name:   "rpc_read",
-	SHA:    RPCReadSHA,
-	Source: &scripts.RPCRead,
-	Retry:  lua.RetrySafe,
+	Name:        "rpc_read",
+	SHA:         RPCReadSHA,
+	Source:      &scripts.RPCRead,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 37,
 	Keys: []lua.Key{
 		{Name: "chunks", Type: "hash"},
 	},

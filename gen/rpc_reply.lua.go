@@ -17,10 +17,11 @@ const RPCReplySHA = "61faf7683c3ed070b328f9c9c472096aa1306321"
 
 // RPCReplyScript is scripts/rpc_reply.lua.
 var RPCReplyScript = lua.Script{
-	Name:   "rpc_reply",
-	SHA:    RPCReplySHA,
-	Source: &scripts.RPCReply,
-	Retry:  lua.RetrySafe,
+	Name:        "rpc_reply",
+	SHA:         RPCReplySHA,
+	Source:      &scripts.RPCReply,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 35,
 	Keys: []lua.Key{
 		{Name: "record", Type: "string"},
 	},

@@ -16,10 +16,11 @@ const SemAcquireSHA = "5763bb66199a8da60f8ca06a0491e7ad81402ac3"
 
 // SemAcquireScript is scripts/sem_acquire.lua.
 var SemAcquireScript = lua.Script{
-	Name:   "sem_acquire",
-	SHA:    SemAcquireSHA,
-	Source: &scripts.SemAcquire,
-	Retry:  lua.RetrySafe,
+	Name:        "sem_acquire",
+	SHA:         SemAcquireSHA,
+	Source:      &scripts.SemAcquire,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 90,
 	Keys: []lua.Key{
 		{Name: "permits", Type: "zset"},
 		{Name: "queue", Type: "zset"},

@@ -17,10 +17,11 @@ const SemExtendSHA = "4246bbfe26a9ff62d7cb899942242b478d46ec6a"
 
 // SemExtendScript is scripts/sem_extend.lua.
 var SemExtendScript = lua.Script{
-	Name:   "sem_extend",
-	SHA:    SemExtendSHA,
-	Source: &scripts.SemExtend,
-	Retry:  lua.RetrySafe,
+	Name:        "sem_extend",
+	SHA:         SemExtendSHA,
+	Source:      &scripts.SemExtend,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 35,
 	Keys: []lua.Key{
 		{Name: "permits", Type: "zset"},
 	},

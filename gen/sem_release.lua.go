@@ -15,10 +15,11 @@ const SemReleaseSHA = "97d538a10fe4b912a86b23c66527a1d7e39617b1"
 
 // SemReleaseScript is scripts/sem_release.lua.
 var SemReleaseScript = lua.Script{
-	Name:   "sem_release",
-	SHA:    SemReleaseSHA,
-	Source: &scripts.SemRelease,
-	Retry:  lua.RetrySafe,
+	Name:        "sem_release",
+	SHA:         SemReleaseSHA,
+	Source:      &scripts.SemRelease,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 57,
 	Keys: []lua.Key{
 		{Name: "permits", Type: "zset"},
 		{Name: "queue", Type: "zset"},

@@ -14,10 +14,11 @@ const SemResizeSHA = "ccfa8ceb5e75f18a945ed92c34968d44fd62fde0"
 
 // SemResizeScript is scripts/sem_resize.lua.
 var SemResizeScript = lua.Script{
-	Name:   "sem_resize",
-	SHA:    SemResizeSHA,
-	Source: &scripts.SemResize,
-	Retry:  lua.RetrySafe,
+	Name:        "sem_resize",
+	SHA:         SemResizeSHA,
+	Source:      &scripts.SemResize,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 57,
 	Keys: []lua.Key{
 		{Name: "permits", Type: "zset"},
 		{Name: "queue", Type: "zset"},

@@ -10,8 +10,8 @@ import (
 // The four ways in which a call can fail, for errors.Is. An *Error matches
 // exactly one of them.
 var (
-	// ErrNotExecuted reports that the script did not run, or that a read-only script stopped at an error: nothing
-	// changed.
+	// ErrNotExecuted reports that nothing changed: the script did not run, or it stopped at an error before its first
+	// write.
 	ErrNotExecuted = errors.New("not executed")
 	// ErrOutcomeUnknown reports that the script was sent and no reply arrived. It ran once or not at all, or it is
 	// still on its way and runs later, even after other calls. A script declared "@retry safe" may have run several

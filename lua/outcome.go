@@ -39,12 +39,15 @@ func classify(cmd *command, err error) *Error {
 	default:
 		e.Outcome, e.transient = ErrNotExecuted, true
 	}
-	if e.Outcome == ErrExecutedInPart && cmd.program.script.ReadOnly {
+	if e.Outcome == ErrExecutedInPart && cmd.program.script.unwritten(e.Line) {
 		e.Outcome = ErrNotExecuted // there is no write that could stay
 	}
 	e.Err = unquoted.Error(e.Err)
 	return e
 }
+
+// unwritten reports whether a script that stopped at the line has changed nothing.
+func (s *Script) unwritten(line int) bool { return s.ReadOnly || 0 < line && line <= s.WritesAfter }
 
 func isDial(err error) bool {
 	var op *net.OpError

@@ -11,10 +11,13 @@
 //     server refused before the first line (LOADING, TRYAGAIN, READONLY,
 //     NOSCRIPT, ...). Temporary failures are retried for every script, with
 //     backoff, until ctx ends; a ctx without a deadline counts as ten seconds.
+//     An error at a line before the script's first write, such as a wrong
+//     type, is of this kind, and is not retried.
 //   - unknown ([ErrOutcomeUnknown]): sent, and no reply. Retried only for a
 //     script declared "@retry safe".
 //   - executed in part ([ErrExecutedInPart]): a Lua error, a wrong type, a
-//     command that the user may not call. Never retried.
+//     command that the user may not call, at a line that may come after a
+//     write. Never retried.
 //   - refused ([ErrRefused]): the script itself answered with an error it
 //     declares; match it with errors.Is against the generated variable.
 //
@@ -88,6 +91,9 @@ type Script struct {
 	// ReadOnly scripts are sent as EVALSHA_RO and may run on a replica, on a client of that replica. A ClusterClient
 	// sends them to the master, even if it may read from replicas, because those can lag.
 	ReadOnly bool
+	// WritesAfter is the last line of the file at which an error means that the script has changed nothing, because
+	// what can write or publish comes later. Zero: not known.
+	WritesAfter int
 	// AnySlot allows keys in different slots, for layouts without a hash tag. A Redis Cluster refuses such calls.
 	AnySlot bool
 	// MaxBytes limits keys and arguments of one call. Zero means 1 MiB.

@@ -70,7 +70,7 @@ func TestAMoverWithoutTheRightToRemoveAddsNothing(t *testing.T) {
 	d, err := sidekiq.New(limited, nil)
 	require.NoError(t, err)
 	_, err = d.MoveDue(ctx, sidekiq.Retry, 0)
-	require.ErrorIs(t, err, lua.ErrExecutedInPart)
+	require.ErrorIs(t, err, lua.ErrNotExecuted)
 	require.EqualValues(t, 2, r.LLen(ctx, "queue:a").Val())
 	require.Zero(t, r.Exists(ctx, "queue:b").Val())
 	require.EqualValues(t, 4, r.ZCard(ctx, "retry").Val())

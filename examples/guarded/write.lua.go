@@ -18,10 +18,11 @@ const WriteSHA = "531a55f38c6d429cbc4605d2cb816708b57e8da8"
 
 // WriteScript is write.lua.
 var WriteScript = lua.Script{
-	Name:   "write",
-	SHA:    WriteSHA,
-	Source: &writeSource,
-	Retry:  lua.RetrySafe,
+	Name:        "write",
+	SHA:         WriteSHA,
+	Source:      &writeSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 20,
 	Keys: []lua.Key{
 		{Name: "page", Type: "hash"},
 	},

@@ -17,10 +17,11 @@ const ReserveSHA = "545a889d2355e5fc7e2ecdd75bb1909765705a25"
 
 // ReserveScript is reserve.lua.
 var ReserveScript = lua.Script{
-	Name:   "reserve",
-	SHA:    ReserveSHA,
-	Source: &reserveSource,
-	Retry:  lua.RetrySafe,
+	Name:        "reserve",
+	SHA:         ReserveSHA,
+	Source:      &reserveSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 48,
 	Keys: []lua.Key{
 		{Name: "shop", Type: "hash"},
 		{Name: "mark", Type: "string"},

@@ -18,10 +18,11 @@ const SettleSHA = "529b79acaf8ce79678320c4fabbf68881c227ac3"
 
 // SettleScript is settle.lua.
 var SettleScript = lua.Script{
-	Name:   "settle",
-	SHA:    SettleSHA,
-	Source: &settleSource,
-	Retry:  lua.RetrySafe,
+	Name:        "settle",
+	SHA:         SettleSHA,
+	Source:      &settleSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 26,
 	Keys: []lua.Key{
 		{Name: "shop", Type: "hash"},
 		{Name: "mark", Type: "string"},

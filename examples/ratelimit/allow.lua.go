@@ -18,9 +18,10 @@ const AllowSHA = "ec4bfc06b432ff29f3b96e25a1d86deacb702fc1"
 
 // AllowScript is allow.lua.
 var AllowScript = lua.Script{
-	Name:   "allow",
-	SHA:    AllowSHA,
-	Source: &allowSource,
+	Name:        "allow",
+	SHA:         AllowSHA,
+	Source:      &allowSource,
+	WritesAfter: 31,
 	Keys: []lua.Key{
 		{Name: "limit", Type: "string"},
 	},

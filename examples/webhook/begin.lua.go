@@ -19,10 +19,11 @@ const BeginSHA = "2a695f1886156ddea7ecfccb6c364e64282e6dc9"
 
 // BeginScript is begin.lua.
 var BeginScript = lua.Script{
-	Name:   "begin",
-	SHA:    BeginSHA,
-	Source: &beginSource,
-	Retry:  lua.RetrySafe,
+	Name:        "begin",
+	SHA:         BeginSHA,
+	Source:      &beginSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 24,
 	Keys: []lua.Key{
 		{Name: "event", Type: "string"},
 		{Name: "dropped", Type: "string"},

@@ -17,10 +17,11 @@ const DropSHA = "e14eeb68c19c1e8a31094cb50cde8ed5572d501b"
 
 // DropScript is drop.lua.
 var DropScript = lua.Script{
-	Name:   "drop",
-	SHA:    DropSHA,
-	Source: &dropSource,
-	Retry:  lua.RetrySafe,
+	Name:        "drop",
+	SHA:         DropSHA,
+	Source:      &dropSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 17,
 	Keys: []lua.Key{
 		{Name: "event", Type: "string"},
 		{Name: "dropped", Type: "string"},

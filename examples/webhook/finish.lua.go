@@ -18,10 +18,11 @@ const FinishSHA = "dd38c99d66ab6b19dcfadb212c6372590cec7118"
 
 // FinishScript is finish.lua.
 var FinishScript = lua.Script{
-	Name:   "finish",
-	SHA:    FinishSHA,
-	Source: &finishSource,
-	Retry:  lua.RetrySafe,
+	Name:        "finish",
+	SHA:         FinishSHA,
+	Source:      &finishSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 21,
 	Keys: []lua.Key{
 		{Name: "event", Type: "string"},
 	},

@@ -160,6 +160,8 @@ func (e *emitter) constants() {
 	}
 	if e.ReadOnly {
 		e.printf("\tReadOnly: true,\n")
+	} else if line := e.writesAfter(); line > 0 {
+		e.printf("\tWritesAfter: %d,\n", line)
 	}
 	if e.Slots.Word == "any" {
 		e.printf("\tAnySlot: true,\n")

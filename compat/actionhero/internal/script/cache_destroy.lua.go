@@ -19,10 +19,11 @@ const CacheDestroySHA = "f27034b1218b56678149a1074c0125e593414a5b"
 
 // CacheDestroyScript is cache_destroy.lua.
 var CacheDestroyScript = lua.Script{
-	Name:    "cache_destroy",
-	SHA:     CacheDestroySHA,
-	Source:  &cacheDestroySource,
-	AnySlot: true,
+	Name:        "cache_destroy",
+	SHA:         CacheDestroySHA,
+	Source:      &cacheDestroySource,
+	WritesAfter: 19,
+	AnySlot:     true,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 		{Name: "item"},

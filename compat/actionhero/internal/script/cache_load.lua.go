@@ -19,11 +19,12 @@ const CacheLoadSHA = "c945d6db2d13aca01ed80028ccddde3072af3b4c"
 
 // CacheLoadScript is cache_load.lua.
 var CacheLoadScript = lua.Script{
-	Name:    "cache_load",
-	SHA:     CacheLoadSHA,
-	Source:  &cacheLoadSource,
-	Retry:   lua.RetrySafe,
-	AnySlot: true,
+	Name:        "cache_load",
+	SHA:         CacheLoadSHA,
+	Source:      &cacheLoadSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 40,
+	AnySlot:     true,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 		{Name: "item", Type: "string"},

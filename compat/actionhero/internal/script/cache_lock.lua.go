@@ -20,9 +20,10 @@ const CacheLockSHA = "7581ac374f4c9b1672db26ef5aba97fb9aff35dd"
 
 // CacheLockScript is cache_lock.lua.
 var CacheLockScript = lua.Script{
-	Name:   "cache_lock",
-	SHA:    CacheLockSHA,
-	Source: &cacheLockSource,
+	Name:        "cache_lock",
+	SHA:         CacheLockSHA,
+	Source:      &cacheLockSource,
+	WritesAfter: 54,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 	},

@@ -19,11 +19,12 @@ const CacheSaveSHA = "1cf5e99f796d72e6c7ba547381f2c92d25347eda"
 
 // CacheSaveScript is cache_save.lua.
 var CacheSaveScript = lua.Script{
-	Name:    "cache_save",
-	SHA:     CacheSaveSHA,
-	Source:  &cacheSaveSource,
-	Retry:   lua.RetrySafe,
-	AnySlot: true,
+	Name:        "cache_save",
+	SHA:         CacheSaveSHA,
+	Source:      &cacheSaveSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 41,
+	AnySlot:     true,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 		{Name: "item", Type: "string"},

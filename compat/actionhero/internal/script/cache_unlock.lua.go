@@ -20,9 +20,10 @@ const CacheUnlockSHA = "43b56f741503a782eff93e9945298e6233d31776"
 
 // CacheUnlockScript is cache_unlock.lua.
 var CacheUnlockScript = lua.Script{
-	Name:   "cache_unlock",
-	SHA:    CacheUnlockSHA,
-	Source: &cacheUnlockSource,
+	Name:        "cache_unlock",
+	SHA:         CacheUnlockSHA,
+	Source:      &cacheUnlockSource,
+	WritesAfter: 29,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 	},

@@ -19,11 +19,12 @@ const AcquireSHA = "c596dd818001c7620d482c021d9530a1b04776b7"
 
 // AcquireScript is acquire.lua.
 var AcquireScript = lua.Script{
-	Name:    "acquire",
-	SHA:     AcquireSHA,
-	Source:  &acquireSource,
-	Retry:   lua.RetrySafe,
-	AnySlot: true,
+	Name:        "acquire",
+	SHA:         AcquireSHA,
+	Source:      &acquireSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 31,
+	AnySlot:     true,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 		{Name: "fence", Type: "string", Variadic: true},

@@ -19,10 +19,11 @@ const ExtendSHA = "c8ad5e7e7f44097eb250b57d4bd1a5fbb0fa82bc"
 
 // ExtendScript is extend.lua.
 var ExtendScript = lua.Script{
-	Name:   "extend",
-	SHA:    ExtendSHA,
-	Source: &extendSource,
-	Retry:  lua.RetrySafe,
+	Name:        "extend",
+	SHA:         ExtendSHA,
+	Source:      &extendSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 20,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 	},

@@ -17,10 +17,11 @@ const ReleaseSHA = "0b9674fccf33e4340cffa226113c96b479975edc"
 
 // ReleaseScript is release.lua.
 var ReleaseScript = lua.Script{
-	Name:   "release",
-	SHA:    ReleaseSHA,
-	Source: &releaseSource,
-	Retry:  lua.RetrySafe,
+	Name:        "release",
+	SHA:         ReleaseSHA,
+	Source:      &releaseSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 18,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 	},

@@ -19,10 +19,11 @@ const AcquireLockSHA = "e5de4deee0f735fefebba73076dabe0f01e4aa2c"
 
 // AcquireLockScript is acquire_lock.lua.
 var AcquireLockScript = lua.Script{
-	Name:   "acquire_lock",
-	SHA:    AcquireLockSHA,
-	Source: &acquireLockSource,
-	Retry:  lua.RetrySafe,
+	Name:        "acquire_lock",
+	SHA:         AcquireLockSHA,
+	Source:      &acquireLockSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 23,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 	},

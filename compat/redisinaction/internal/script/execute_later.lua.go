@@ -19,11 +19,12 @@ const ExecuteLaterSHA = "6de6c7aab00ef33f6ae3d649e621c4f39ec46084"
 
 // ExecuteLaterScript is execute_later.lua.
 var ExecuteLaterScript = lua.Script{
-	Name:    "execute_later",
-	SHA:     ExecuteLaterSHA,
-	Source:  &executeLaterSource,
-	Retry:   lua.RetrySafe,
-	AnySlot: true,
+	Name:        "execute_later",
+	SHA:         ExecuteLaterSHA,
+	Source:      &executeLaterSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 53,
+	AnySlot:     true,
 	Keys: []lua.Key{
 		{Name: "delayed", Type: "zset"},
 		{Name: "queue", Type: "list"},

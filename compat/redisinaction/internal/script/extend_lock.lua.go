@@ -19,10 +19,11 @@ const ExtendLockSHA = "fb49780c94c8db2d88217b49415b7411a7aac317"
 
 // ExtendLockScript is extend_lock.lua.
 var ExtendLockScript = lua.Script{
-	Name:   "extend_lock",
-	SHA:    ExtendLockSHA,
-	Source: &extendLockSource,
-	Retry:  lua.RetrySafe,
+	Name:        "extend_lock",
+	SHA:         ExtendLockSHA,
+	Source:      &extendLockSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 22,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 	},

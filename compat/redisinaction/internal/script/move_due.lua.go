@@ -17,12 +17,13 @@ const MoveDueSHA = "5aff747016ee4a9d8d13e95eec096bbaf69dbdde"
 
 // MoveDueScript is move_due.lua.
 var MoveDueScript = lua.Script{
-	Name:     "move_due",
-	SHA:      MoveDueSHA,
-	Source:   &moveDueSource,
-	Retry:    lua.RetrySafe,
-	AnySlot:  true,
-	MaxBytes: 536870912,
+	Name:        "move_due",
+	SHA:         MoveDueSHA,
+	Source:      &moveDueSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 47,
+	AnySlot:     true,
+	MaxBytes:    536870912,
 	Keys: []lua.Key{
 		{Name: "delayed", Type: "zset"},
 		{Name: "list", Type: "list", Variadic: true},

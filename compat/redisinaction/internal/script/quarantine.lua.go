@@ -17,11 +17,12 @@ const QuarantineSHA = "9cce2b89c5b7605ab84b869dd57d1cb581270aa2"
 
 // QuarantineScript is quarantine.lua.
 var QuarantineScript = lua.Script{
-	Name:    "quarantine",
-	SHA:     QuarantineSHA,
-	Source:  &quarantineSource,
-	Retry:   lua.RetrySafe,
-	AnySlot: true,
+	Name:        "quarantine",
+	SHA:         QuarantineSHA,
+	Source:      &quarantineSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 19,
+	AnySlot:     true,
 	Keys: []lua.Key{
 		{Name: "working", Type: "list"},
 		{Name: "malformed", Type: "list"},

@@ -17,10 +17,11 @@ const ReleaseLockSHA = "92cf08adb0e0424f2126576e7413a3d715e76340"
 
 // ReleaseLockScript is release_lock.lua.
 var ReleaseLockScript = lua.Script{
-	Name:   "release_lock",
-	SHA:    ReleaseLockSHA,
-	Source: &releaseLockSource,
-	Retry:  lua.RetrySafe,
+	Name:        "release_lock",
+	SHA:         ReleaseLockSHA,
+	Source:      &releaseLockSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 16,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 	},

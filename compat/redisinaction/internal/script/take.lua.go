@@ -17,11 +17,12 @@ const TakeSHA = "11dc9dd99e182eb5f5bdc9215dfa98f4f307cdf4"
 
 // TakeScript is take.lua.
 var TakeScript = lua.Script{
-	Name:    "take",
-	SHA:     TakeSHA,
-	Source:  &takeSource,
-	Retry:   lua.RetrySafe,
-	AnySlot: true,
+	Name:        "take",
+	SHA:         TakeSHA,
+	Source:      &takeSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 26,
+	AnySlot:     true,
 	Keys: []lua.Key{
 		{Name: "working", Type: "list"},
 		{Name: "queue", Type: "list", Variadic: true},

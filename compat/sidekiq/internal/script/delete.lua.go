@@ -17,9 +17,10 @@ const DeleteSHA = "d55cce9a96c47b58f80446e898897c02981a1643"
 
 // DeleteScript is delete.lua.
 var DeleteScript = lua.Script{
-	Name:   "delete",
-	SHA:    DeleteSHA,
-	Source: &deleteSource,
+	Name:        "delete",
+	SHA:         DeleteSHA,
+	Source:      &deleteSource,
+	WritesAfter: 13,
 	Keys: []lua.Key{
 		{Name: "set", Type: "zset"},
 	},

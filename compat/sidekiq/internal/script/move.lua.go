@@ -19,12 +19,13 @@ const MoveSHA = "125aa5a9c92225c51c9078e6e0279c8f91cfa0be"
 
 // MoveScript is move.lua.
 var MoveScript = lua.Script{
-	Name:     "move",
-	SHA:      MoveSHA,
-	Source:   &moveSource,
-	Retry:    lua.RetrySafe,
-	AnySlot:  true,
-	MaxBytes: 536870912,
+	Name:        "move",
+	SHA:         MoveSHA,
+	Source:      &moveSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 74,
+	AnySlot:     true,
+	MaxBytes:    536870912,
 	Keys: []lua.Key{
 		{Name: "set", Type: "zset"},
 		{Name: "names", Type: "set"},

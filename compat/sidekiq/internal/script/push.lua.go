@@ -19,10 +19,11 @@ const PushSHA = "c1396fa907e6ca983c60ecadc8e8eba927035b8e"
 
 // PushScript is push.lua.
 var PushScript = lua.Script{
-	Name:    "push",
-	SHA:     PushSHA,
-	Source:  &pushSource,
-	AnySlot: true,
+	Name:        "push",
+	SHA:         PushSHA,
+	Source:      &pushSource,
+	WritesAfter: 122,
+	AnySlot:     true,
 	Keys: []lua.Key{
 		{Name: "names", Type: "set"},
 		{Name: "schedule", Type: "zset"},

@@ -20,11 +20,12 @@ const PushOnceSHA = "baa7b1afe8932a8d0d365d9d6570a07c6309ef7e"
 
 // PushOnceScript is push_once.lua.
 var PushOnceScript = lua.Script{
-	Name:    "push_once",
-	SHA:     PushOnceSHA,
-	Source:  &pushOnceSource,
-	Retry:   lua.RetrySafe,
-	AnySlot: true,
+	Name:        "push_once",
+	SHA:         PushOnceSHA,
+	Source:      &pushOnceSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 116,
+	AnySlot:     true,
 	Keys: []lua.Key{
 		{Name: "receipt", Type: "string"},
 		{Name: "names", Type: "set"},

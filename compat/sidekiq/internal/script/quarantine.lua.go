@@ -17,12 +17,13 @@ const QuarantineSHA = "64651ca58480f4e162bb45e601307e79bc8c3482"
 
 // QuarantineScript is quarantine.lua.
 var QuarantineScript = lua.Script{
-	Name:     "quarantine",
-	SHA:      QuarantineSHA,
-	Source:   &quarantineSource,
-	Retry:    lua.RetrySafe,
-	AnySlot:  true,
-	MaxBytes: 536870912,
+	Name:        "quarantine",
+	SHA:         QuarantineSHA,
+	Source:      &quarantineSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 23,
+	AnySlot:     true,
+	MaxBytes:    536870912,
 	Keys: []lua.Key{
 		{Name: "set", Type: "zset"},
 		{Name: "quarantine", Type: "zset"},

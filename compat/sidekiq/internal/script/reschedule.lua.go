@@ -17,11 +17,12 @@ const RescheduleSHA = "da30d5dd5cb776d932ebbe541ef595bb4cd062fa"
 
 // RescheduleScript is reschedule.lua.
 var RescheduleScript = lua.Script{
-	Name:    "reschedule",
-	SHA:     RescheduleSHA,
-	Source:  &rescheduleSource,
-	Retry:   lua.RetrySafe,
-	AnySlot: true,
+	Name:        "reschedule",
+	SHA:         RescheduleSHA,
+	Source:      &rescheduleSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 24,
+	AnySlot:     true,
 	Keys: []lua.Key{
 		{Name: "set", Type: "zset"},
 		{Name: "receipt", Type: "string"},

@@ -20,12 +20,13 @@ const RetryBurySHA = "2b161c023012e4609a358ab23a6ebf7f1d5d3c90"
 
 // RetryBuryScript is retry_bury.lua.
 var RetryBuryScript = lua.Script{
-	Name:     "retry_bury",
-	SHA:      RetryBurySHA,
-	Source:   &retryBurySource,
-	Retry:    lua.RetrySafe,
-	AnySlot:  true,
-	MaxBytes: 536870912,
+	Name:        "retry_bury",
+	SHA:         RetryBurySHA,
+	Source:      &retryBurySource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 72,
+	AnySlot:     true,
+	MaxBytes:    536870912,
 	Keys: []lua.Key{
 		{Name: "working", Type: "hash"},
 		{Name: "to", Type: "zset"},

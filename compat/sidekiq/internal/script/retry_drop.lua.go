@@ -18,11 +18,12 @@ const RetryDropSHA = "9fa599b53e50603eff0491abbb8f94c095c5c325"
 
 // RetryDropScript is retry_drop.lua.
 var RetryDropScript = lua.Script{
-	Name:    "retry_drop",
-	SHA:     RetryDropSHA,
-	Source:  &retryDropSource,
-	Retry:   lua.RetrySafe,
-	AnySlot: true,
+	Name:        "retry_drop",
+	SHA:         RetryDropSHA,
+	Source:      &retryDropSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 19,
+	AnySlot:     true,
 	Keys: []lua.Key{
 		{Name: "working", Type: "hash"},
 		{Name: "processed", Type: "string"},

@@ -19,12 +19,13 @@ const RetryLaterSHA = "60f59d3b179789a386435921a29e3471dd6b306f"
 
 // RetryLaterScript is retry_later.lua.
 var RetryLaterScript = lua.Script{
-	Name:     "retry_later",
-	SHA:      RetryLaterSHA,
-	Source:   &retryLaterSource,
-	Retry:    lua.RetrySafe,
-	AnySlot:  true,
-	MaxBytes: 536870912,
+	Name:        "retry_later",
+	SHA:         RetryLaterSHA,
+	Source:      &retryLaterSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 59,
+	AnySlot:     true,
+	MaxBytes:    536870912,
 	Keys: []lua.Key{
 		{Name: "working", Type: "hash"},
 		{Name: "to", Type: "zset"},

@@ -20,12 +20,13 @@ const WorkerAsideSHA = "89d0e2b0efadb43f9fab6445cc395f06ba9e0a61"
 
 // WorkerAsideScript is worker_aside.lua.
 var WorkerAsideScript = lua.Script{
-	Name:     "worker_aside",
-	SHA:      WorkerAsideSHA,
-	Source:   &workerAsideSource,
-	Retry:    lua.RetrySafe,
-	AnySlot:  true,
-	MaxBytes: 536870912,
+	Name:        "worker_aside",
+	SHA:         WorkerAsideSHA,
+	Source:      &workerAsideSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 85,
+	AnySlot:     true,
+	MaxBytes:    536870912,
 	Keys: []lua.Key{
 		{Name: "processes", Type: "zset"},
 		{Name: "working", Type: "hash"},

@@ -19,11 +19,12 @@ const WorkerBeatSHA = "b05027976c22ca20d5d2b51d4661275d29ff5255"
 
 // WorkerBeatScript is worker_beat.lua.
 var WorkerBeatScript = lua.Script{
-	Name:    "worker_beat",
-	SHA:     WorkerBeatSHA,
-	Source:  &workerBeatSource,
-	Retry:   lua.RetrySafe,
-	AnySlot: true,
+	Name:        "worker_beat",
+	SHA:         WorkerBeatSHA,
+	Source:      &workerBeatSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 47,
+	AnySlot:     true,
 	Keys: []lua.Key{
 		{Name: "processes", Type: "zset"},
 		{Name: "working", Type: "hash"},

@@ -18,11 +18,12 @@ const WorkerReturnSHA = "fa051167f7730ef6e3ac3643f4dc78a179fd958d"
 
 // WorkerReturnScript is worker_return.lua.
 var WorkerReturnScript = lua.Script{
-	Name:    "worker_return",
-	SHA:     WorkerReturnSHA,
-	Source:  &workerReturnSource,
-	Retry:   lua.RetrySafe,
-	AnySlot: true,
+	Name:        "worker_return",
+	SHA:         WorkerReturnSHA,
+	Source:      &workerReturnSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 70,
+	AnySlot:     true,
 	Keys: []lua.Key{
 		{Name: "processes", Type: "zset"},
 		{Name: "working", Type: "hash"},

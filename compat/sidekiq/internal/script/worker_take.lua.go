@@ -19,11 +19,12 @@ const WorkerTakeSHA = "ba684f1535673b472dee0ee852d581b5df52f768"
 
 // WorkerTakeScript is worker_take.lua.
 var WorkerTakeScript = lua.Script{
-	Name:    "worker_take",
-	SHA:     WorkerTakeSHA,
-	Source:  &workerTakeSource,
-	Retry:   lua.RetrySafe,
-	AnySlot: true,
+	Name:        "worker_take",
+	SHA:         WorkerTakeSHA,
+	Source:      &workerTakeSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 107,
+	AnySlot:     true,
 	Keys: []lua.Key{
 		{Name: "processes", Type: "zset"},
 		{Name: "working", Type: "hash"},

@@ -17,11 +17,12 @@ const DropAllGuardedSHA = "54ae2d4f4f47f3a28d28df33045b2774fad43657"
 
 // DropAllScript is scripts/drop_all.lua.
 var DropAllScript = lua.Script{
-	Name:     "drop_all",
-	SHA:      DropAllSHA,
-	Source:   &scripts.DropAll,
-	Retry:    lua.RetrySafe,
-	MaxBytes: 100,
+	Name:        "drop_all",
+	SHA:         DropAllSHA,
+	Source:      &scripts.DropAll,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 12,
+	MaxBytes:    100,
 	Keys: []lua.Key{
 		{Name: "keys", Variadic: true},
 	},

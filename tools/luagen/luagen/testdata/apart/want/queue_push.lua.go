@@ -15,10 +15,11 @@ const QueuePushSHA = "a6515df16d091982f73f5a288a0fbdd51d46371c"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{
-	Name:     "queue_push",
-	SHA:      QueuePushSHA,
-	Source:   &scripts.QueuePush,
-	MaxBytes: 2097152,
+	Name:        "queue_push",
+	SHA:         QueuePushSHA,
+	Source:      &scripts.QueuePush,
+	WritesAfter: 12,
+	MaxBytes:    2097152,
 	Keys: []lua.Key{
 		{Name: "ready", Type: "list"},
 		{Name: "token", Type: "string"},

@@ -17,9 +17,10 @@ const TakeSHA = "90b2ff9701aae89a3ab1d789a66906168d9117c3"
 
 // TakeScript is take.lua.
 var TakeScript = lua.Script{
-	Name:   "take",
-	SHA:    TakeSHA,
-	Source: &takeSource,
+	Name:        "take",
+	SHA:         TakeSHA,
+	Source:      &takeSource,
+	WritesAfter: 13,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "hash"},
 	},

@@ -21,9 +21,10 @@ const StockTakeGuardedSHA = "fd2018be0278f367b0a09cd6cf38cb8687a0b243"
 
 // StockTakeScript is stock_take.lua.
 var StockTakeScript = lua.Script{
-	Name:   "stock_take",
-	SHA:    StockTakeSHA,
-	Source: &stockTakeSource,
+	Name:        "stock_take",
+	SHA:         StockTakeSHA,
+	Source:      &stockTakeSource,
+	WritesAfter: 15,
 	Keys: []lua.Key{
 		{Name: "stock", Type: "string"},
 	},

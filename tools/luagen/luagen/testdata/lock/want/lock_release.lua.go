@@ -18,10 +18,11 @@ const LockReleaseSHA = "740b0b92235725e5727e239a3a3d5689b458d53a"
 
 // LockReleaseScript is lock_release.lua.
 var LockReleaseScript = lua.Script{
-	Name:   "lock_release",
-	SHA:    LockReleaseSHA,
-	Source: &lockReleaseSource,
-	Retry:  lua.RetrySafe,
+	Name:        "lock_release",
+	SHA:         LockReleaseSHA,
+	Source:      &lockReleaseSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 24,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "hash"},
 		{Name: "fence", Type: "string"},

@@ -17,10 +17,11 @@ const ClaimSHA = "b395d7c37bd3e6ab9f99b8643264e1ab9475c542"
 
 // ClaimScript is claim.lua.
 var ClaimScript = lua.Script{
-	Name:   "claim",
-	SHA:    ClaimSHA,
-	Source: &claimSource,
-	Retry:  lua.RetrySafe,
+	Name:        "claim",
+	SHA:         ClaimSHA,
+	Source:      &claimSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 12,
 	Keys: []lua.Key{
 		{Name: "item", Type: "string"},
 	},

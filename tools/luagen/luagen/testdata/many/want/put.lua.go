@@ -19,10 +19,11 @@ const PutSHA = "e615a61feac085e2550ea9de8a7ca309970ee20e"
 
 // PutScript is put.lua.
 var PutScript = lua.Script{
-	Name:   "put",
-	SHA:    PutSHA,
-	Source: &putSource,
-	Retry:  lua.RetrySafe,
+	Name:        "put",
+	SHA:         PutSHA,
+	Source:      &putSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 10,
 	Keys: []lua.Key{
 		{Name: "one", Type: "string"},
 		{Name: "two", Type: "string"},

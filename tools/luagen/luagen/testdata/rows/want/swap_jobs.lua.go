@@ -19,9 +19,10 @@ const SwapJobsSHA = "df1e78a4faab092e585e0073dcb0eab59eed2a58"
 
 // SwapJobsScript is swap_jobs.lua.
 var SwapJobsScript = lua.Script{
-	Name:   "swap_jobs",
-	SHA:    SwapJobsSHA,
-	Source: &swapJobsSource,
+	Name:        "swap_jobs",
+	SHA:         SwapJobsSHA,
+	Source:      &swapJobsSource,
+	WritesAfter: 8,
 	Keys: []lua.Key{
 		{Name: "jobs", Type: "hash"},
 	},

@@ -17,9 +17,10 @@ const SetAllSHA = "3647913b18aa2296ab519235faa95a310759d3f1"
 
 // SetAllScript is set_all.lua.
 var SetAllScript = lua.Script{
-	Name:   "set_all",
-	SHA:    SetAllSHA,
-	Source: &setAllSource,
+	Name:        "set_all",
+	SHA:         SetAllSHA,
+	Source:      &setAllSource,
+	WritesAfter: 13,
 	Keys: []lua.Key{
 		{Name: "a"},
 		{Name: "b"},

@@ -17,10 +17,11 @@ const MoveSHA = "fdab03ad2a7f911b48bd455740b8f0a91655ffe3"
 
 // MoveScript is move.lua.
 var MoveScript = lua.Script{
-	Name:    "move",
-	SHA:     MoveSHA,
-	Source:  &moveSource,
-	AnySlot: true,
+	Name:        "move",
+	SHA:         MoveSHA,
+	Source:      &moveSource,
+	WritesAfter: 7,
+	AnySlot:     true,
 	Keys: []lua.Key{
 		{Name: "from", Type: "list"},
 		{Name: "to", Type: "list"},

@@ -17,9 +17,10 @@ const DropSHA = "f3116b8fd86c89d1cece43c95dfa893f961e364b"
 
 // DropScript is drop.lua.
 var DropScript = lua.Script{
-	Name:   "drop",
-	SHA:    DropSHA,
-	Source: &dropSource,
+	Name:        "drop",
+	SHA:         DropSHA,
+	Source:      &dropSource,
+	WritesAfter: 4,
 	Keys: []lua.Key{
 		{Name: "stock", Type: "string", Variadic: true},
 		{Name: "log", Type: "list", Variadic: true},

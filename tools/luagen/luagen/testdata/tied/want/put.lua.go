@@ -19,9 +19,10 @@ const PutSHA = "a2ee3c9578dea363d86811e45ea1d72c8964a66b"
 
 // PutScript is put.lua.
 var PutScript = lua.Script{
-	Name:   "put",
-	SHA:    PutSHA,
-	Source: &putSource,
+	Name:        "put",
+	SHA:         PutSHA,
+	Source:      &putSource,
+	WritesAfter: 5,
 	Keys: []lua.Key{
 		{Name: "entry", Type: "string", Variadic: true},
 	},

@@ -17,9 +17,10 @@ const ReserveSHA = "dba5f47a9e8a9eaad311f2df2d54a4b7d5bfe527"
 
 // ReserveScript is reserve.lua.
 var ReserveScript = lua.Script{
-	Name:   "reserve",
-	SHA:    ReserveSHA,
-	Source: &reserveSource,
+	Name:        "reserve",
+	SHA:         ReserveSHA,
+	Source:      &reserveSource,
+	WritesAfter: 14,
 	Keys: []lua.Key{
 		{Name: "log", Type: "list"},
 		{Name: "sku", Type: "string", Variadic: true},

@@ -17,9 +17,10 @@ const SwapSHA = "2246e98ed724da525bd3c6f778a1133bc2964339"
 
 // SwapScript is swap.lua.
 var SwapScript = lua.Script{
-	Name:   "swap",
-	SHA:    SwapSHA,
-	Source: &swapSource,
+	Name:        "swap",
+	SHA:         SwapSHA,
+	Source:      &swapSource,
+	WritesAfter: 5,
 	Keys: []lua.Key{
 		{Name: "left", Type: "string", Variadic: true},
 		{Name: "right", Type: "string", Variadic: true},

@@ -20,9 +20,10 @@ const EveryTypeSHA = "63b0ba3a20e00cf7db3717a1fd181742413935e1"
 
 // EveryTypeScript is every_type.lua.
 var EveryTypeScript = lua.Script{
-	Name:   "every_type",
-	SHA:    EveryTypeSHA,
-	Source: &everyTypeSource,
+	Name:        "every_type",
+	SHA:         EveryTypeSHA,
+	Source:      &everyTypeSource,
+	WritesAfter: 36,
 	Keys: []lua.Key{
 		{Name: "store", Type: "hash"},
 	},

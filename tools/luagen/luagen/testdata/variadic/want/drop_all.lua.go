@@ -18,9 +18,10 @@ const DropAllSHA = "60e1f1636a64b61d558ea9a294553d8a142e4ab5"
 
 // DropAllScript is drop_all.lua.
 var DropAllScript = lua.Script{
-	Name:   "drop_all",
-	SHA:    DropAllSHA,
-	Source: &dropAllSource,
+	Name:        "drop_all",
+	SHA:         DropAllSHA,
+	Source:      &dropAllSource,
+	WritesAfter: 6,
 	Keys: []lua.Key{
 		{Name: "items", Variadic: true},
 	},

@@ -19,9 +19,10 @@ const TouchAllSHA = "c8d73dd3d93f23987f3253c732be0ad74c992eff"
 
 // TouchAllScript is touch_all.lua.
 var TouchAllScript = lua.Script{
-	Name:   "touch_all",
-	SHA:    TouchAllSHA,
-	Source: &touchAllSource,
+	Name:        "touch_all",
+	SHA:         TouchAllSHA,
+	Source:      &touchAllSource,
+	WritesAfter: 11,
 	Keys: []lua.Key{
 		{Name: "index", Type: "zset"},
 		{Name: "item", Type: "hash", Variadic: true},

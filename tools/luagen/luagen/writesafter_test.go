@@ -1,0 +1,105 @@
+package luagen
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The line before the first place where a script may write, or that of its first write where nothing comes after it.
+func TestLinesBeforeTheFirstWrite(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		body string
+		want int
+	}{
+		"a command alone": {"local n = redis.call('GET', KEYS[1])\nredis.call('SET', KEYS[1], n)\n" +
+			"return n", 2},
+		"kept in a local":       {"\nlocal n = redis.call('INCR', KEYS[1])\nreturn n + 1", 2},
+		"returned":              {"\nreturn redis.call('INCR', KEYS[1])", 2},
+		"inside an expression":  {"\nreturn redis.call('INCR', KEYS[1]) + nil", 1},
+		"inside a call":         {"\nreturn tonumber(\n  redis.call('INCR', KEYS[1])\n)", 1},
+		"with more in its line": {"\nredis.call('INCR', KEYS[1]) error('x')", 1},
+		"beside another":        {"\nlocal a, b = redis.call('INCR', KEYS[1]), nil + 1", 1},
+		"a condition": {"\nif redis.call('SETNX', KEYS[1], 1) == 0 then\n  return 0\nend\n" +
+			"return 1", 1},
+		"in a branch": {"if ARGV[1] then\n  redis.call('DEL', KEYS[1])\nend\nerror('x')", 2},
+		"in the second branch": {"if ARGV[1] then\n  error('x')\nelseif ARGV[2] then\n" +
+			"  redis.call('DEL', KEYS[1])\nend", 4},
+		"a loop": {"local x\nfor i = 1, 2 do\n  error('x')\n" +
+			"  redis.call('INCR', KEYS[1])\nend", 1},
+		"a condition of a loop": {"local x\nwhile redis.call('LPOP', KEYS[1]) do\n  error('x')\nend", 1},
+		"after a loop that reads": {"for i = 1, 2 do\n  redis.call('GET', KEYS[1])\nend\n" +
+			"redis.call('DEL', KEYS[1])", 4},
+		"a function": {"local x\nlocal function f()\n  error('x')\nend\n" +
+			"redis.call('DEL', KEYS[1])\nf()", 1},
+		"a function in a loop": {"local x\nfor i = 1, 2 do\n  x = function() end\nend\n" +
+			"redis.call('DEL', KEYS[1])", 1},
+		"publishes":         {"local x\nredis.call('PUBLISH', KEYS[1], 1)\nerror('x')", 2},
+		"unknown to luagen": {"local x\nredis.call('JSON.SET', KEYS[1], 1)\nerror('x')", 2},
+		"computed":          {"local x\nredis.call(ARGV[1], KEYS[1])\nerror('x')", 2},
+		"one of two":        {"local x\nredis.call(x and 'GET' or 'DEL', KEYS[1])\nerror('x')", 2},
+		"unpacked":          {"local x\nredis.call(unpack(ARGV))\nerror('x')", 2},
+		"protected":         {"local x\nlocal r = redis.pcall('DEL', KEYS[1])\nerror('x')", 2},
+		"protected by Lua": {"local x\nlocal ok, r = pcall(redis.call, 'DEL', KEYS[1])\n" +
+			"error('x')", 2},
+		"under another name": {"local call = redis.call\ncall('GET', KEYS[1])\ncall('DEL', KEYS[1])\n" +
+			"error('x')", 3},
+		"of another table": {"local r = redis\nr.call('GET', KEYS[1])\nr.call('DEL', KEYS[1])\n" +
+			"error('x')", 3},
+		"of Valkey's table": {"server.call('GET', KEYS[1])\nserver.call('DEL', KEYS[1])\n" +
+			"error('x')", 2},
+		"kept in a table": {"local x\nlocal t = {redis.call}\nt[1]('DEL', KEYS[1])\nerror('x')", 1},
+		"handed on":       {"local x\nstring.gsub('DEL', '.+', redis.call)\nerror('x')", 1},
+		"handed on as a name": {"local call = redis.call\nstring.gsub('DEL', '.+', call)\n" +
+			"error('x')", 1},
+		"a name that is set again": {"local x\nlocal call = redis.call\ncall = redis.pcall\n" +
+			"call('DEL', KEYS[1])\nerror('x')", 1},
+		"an argument of a command": {"local x\nredis.call('GET', redis.call)\nerror('x')", 1},
+		"the whole table":          {"local x\nlocal t = {redis}\nt[1].call('DEL', KEYS[1])\nerror('x')", 1},
+		"a computed field":         {"local x\nredis['ca' .. 'll']('DEL', KEYS[1])\nerror('x')", 1},
+		"text that is run":         {"local x\nloadstring(ARGV[1])()\nerror('x')", 1},
+		"nothing is written":       {"local x = redis.call('GET', KEYS[1])\nreturn x", 2},
+		"the first line":           {"return redis.call('INCR', KEYS[1]) + 1", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, _ := Parse("x.lua", row.body)
+			require.NotNil(t, s.Body, name)
+			require.Equal(t, row.want, s.writesAfter(), "%s", row.body)
+		})
+	}
+}
+
+// A guard runs before the script: what it writes is there when the script stops.
+func TestAGuardThatWritesLeavesNoLineBeforeTheFirstWrite(t *testing.T) {
+	t.Parallel()
+	s, _ := Parse("x.lua", "local x\nredis.call('DEL', KEYS[1])")
+	for text, want := range map[string]int{
+		"do\n  redis.call('GET', 'x')\nend\n":  2,
+		"do\n  redis.call('INCR', 'x')\nend\n": 0,
+	} {
+		s.guardFile, _ = Parse("guard.lua", text)
+		require.Equal(t, want, s.writesAfter(), text)
+	}
+}
+
+// The generated file says it, unless the script only reads.
+func TestGeneratedScriptsSayWhereTheyWrite(t *testing.T) {
+	t.Parallel()
+	for source, want := range map[string]string{
+		"--- Adds.\n---@contract all-or-nothing\n---@retry never\n---@key n string\n---@reply int\n" +
+			"return redis.call('INCR', KEYS[1])\n": "\tWritesAfter: 6,\n",
+		"--- Reads.\n---@readonly\n---@key n string\n---@reply bulk?\nreturn redis.call('GET', KEYS[1])\n": "",
+	} {
+		s, _ := Parse("n.lua", source)
+		text, err := emitScript(s, target{pkg: "p", beside: true})
+		require.NoError(t, err)
+		if want == "" {
+			require.NotContains(t, string(text), "WritesAfter")
+			continue
+		}
+		require.Contains(t, strings.Join(strings.Fields(string(text)), " "), strings.TrimSpace(want))
+	}
+}
