@@ -4,7 +4,6 @@ package gen
 
 import (
 	"context"
-	"math"
 	"strconv"
 
 	"github.com/luatomic/luatomic/lua"
@@ -12,10 +11,10 @@ import (
 )
 
 // QueueControlSHA is the SHA-1 of queue_control.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueControlSHA = "409419684503548e88de388f7ea8de8ab59e61e1"
+const QueueControlSHA = "99ca1f56bbc8181ca7726b7ba590de8a86dbada2"
 
 // QueueControlGuardedSHA is the SHA-1 of guard.lua and queue_control.lua joined, which runs under lua.Guard.
-const QueueControlGuardedSHA = "8713dacfb5a03a2c54011a209b3bc9b27d15cdd6"
+const QueueControlGuardedSHA = "c0afa48df31919d290c8ef8b09385259d5825632"
 
 // QueueControlScript is scripts/queue_control.lua.
 var QueueControlScript = lua.Script{
@@ -43,8 +42,8 @@ type QueueControlParams struct {
 	Wake    string
 	Receipt string            // KEYS[3], string: the answer to this call, kept for a repeat
 	Pause   QueueControlPause // ARGV[1]
-	// ARGV[2], at least -1: the most jobs that are ready, scheduled or leased; 0 for no limit, -1 to
-	// keep it.
+	// ARGV[2], -1 to 9007199254740991: the most jobs that are ready, scheduled or leased; 0 for no
+	// limit, -1 to keep it.
 	Limit int64
 }
 
@@ -106,7 +105,7 @@ func (p *QueueControlParams) call() *lua.Call {
 	c.Key("receipt", p.Receipt)
 	c.EndKeys()
 	c.Int("pause", int64(p.Pause), 0, 2)
-	c.Int("limit", p.Limit, -1, math.MaxInt64)
+	c.Int("limit", p.Limit, -1, 9007199254740991)
 	return c
 }
 

@@ -17,8 +17,8 @@ func (q *Queue) Pause(ctx context.Context) error { return q.set(ctx, gen.QueueCo
 func (q *Queue) Resume(ctx context.Context) error { return q.set(ctx, gen.QueueControlPauseOff, -1) }
 
 // SetLimit sets the limit for the number of jobs that are ready, scheduled or leased. It holds for every producer: a
-// push that would exceed it fails with ErrFull. Zero removes the limit. A negative limit is lua.ErrOutOfRange. Existing
-// jobs stay. One script. Keys: c, w, i. Cost: O(1).
+// push that would exceed it fails with ErrFull. Zero removes the limit. A limit below zero or of 2^53 and more is
+// lua.ErrOutOfRange. Existing jobs stay. One script. Keys: c, w, i. Cost: O(1).
 func (q *Queue) SetLimit(ctx context.Context, jobs int) error {
 	if jobs < 0 {
 		return q.wrap("set the limit of", &lua.RangeError{Field: "jobs", Value: fmt.Sprint(jobs), Min: "0"})

@@ -1,12 +1,14 @@
 package queue_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -69,4 +71,17 @@ func TestSettingsStayApart(t *testing.T) {
 	require.True(t, stats(t, q).Paused)
 	require.NoError(t, q.Resume(ctx))
 	require.Zero(t, c.Exists(ctx, lab.Key(q, "c")).Val())
+}
+
+// A limit that a reply could not hold is refused, and nothing is sent: it would be read back as another number.
+func TestALimitThatCannotBeReadBackIsRefused(t *testing.T) {
+	t.Parallel()
+	q, _ := lab.NewQueue(t, nil)
+	greatest := int64(1<<53 - 1)
+	for _, jobs := range []int64{-1, greatest + 1, math.MaxInt64} {
+		require.ErrorIs(t, q.SetLimit(t.Context(), int(jobs)), lua.ErrOutOfRange, jobs)
+	}
+	require.Zero(t, stats(t, q).Limit)
+	require.NoError(t, q.SetLimit(t.Context(), int(greatest)))
+	require.EqualValues(t, greatest, stats(t, q).Limit)
 }

@@ -7,7 +7,8 @@
 ---@key      wake     zset  names of the waiting consumers, scored by the end of their wait in ms
 ---@key      receipt  string  the answer to this call, kept for a repeat
 ---@arg      pause    enum(keep=0,on=1,off=2)
----@arg      limit    int  min=-1  the most jobs that are ready, scheduled or leased; 0 for no limit, -1 to keep it
+---@arg      limit    int  min=-1 max=9007199254740991  the most jobs that are ready, scheduled or leased; 0 for no
+---          limit, -1 to keep it
 ---@error    LAYOUT  the queue has a later layout
 ---@reply    (paused bool, limit int)
 ---@cost     O(1)
@@ -15,8 +16,8 @@
 local control, wake, receipt = KEYS[1], KEYS[2], KEYS[3]
 local pause, limit = ARGV[1], ARGV[2]
 local size = tonumber(limit)
-if not (size and size >= -1) then
-  error('limit must be -1 or more')
+if not (size and size >= -1 and size < 2 ^ 53) then
+  error('limit must be -1 to 2^53 - 1')
 end
 
 --< part/now_ms.lua
