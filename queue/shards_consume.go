@@ -4,6 +4,9 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/luatomic/luatomic/internal/clock"
 )
 
 // Consume runs a consumer for each shard, as Queue.Consume does, with Concurrency handlers in all. The shards take
@@ -28,24 +31,37 @@ func (s *Shards) Consume(ctx context.Context, opts *ConsumeOptions, h Handler) (
 		o.Concurrency = 10
 	}
 	var total Consumed
-	for {
+	for retry := (clock.Backoff{First: 10 * time.Millisecond, Last: lastRetry}); ; {
 		out, err := s.consumeAll(ctx, &o, h)
 		total.plus(out)
 		if err != nil {
 			return total, err
 		}
 		// A handler may have pushed to a shard that was drained before.
-		var left atomic.Bool
-		if err := s.each(func(_ int, q *Queue) error {
-			empty, err := q.empty(ctx)
-			if !empty {
-				left.Store(true)
+		empty, err := s.empty(ctx)
+		switch {
+		case empty || isPermanent(err):
+			return total, err
+		case err != nil && ctx.Err() == nil:
+			if o.OnError != nil {
+				o.OnError(err)
 			}
-			return err
-		}); err == nil && !left.Load() {
-			return total, nil
+			clock.Sleep(ctx, retry.Next())
 		}
 	}
+}
+
+// empty reports whether no shard has a job that is ready, scheduled or leased.
+func (s *Shards) empty(ctx context.Context) (bool, error) {
+	var left atomic.Bool
+	err := s.each(func(_ int, q *Queue) error {
+		empty, err := q.empty(ctx)
+		if !empty {
+			left.Store(true)
+		}
+		return err
+	})
+	return !left.Load(), err
 }
 
 // consumeAll runs the consumers until ctx ends, one fails, or all have drained their shard.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -132,4 +133,24 @@ func TestShardsConsumeEndsWhenAShardCannotGoOn(t *testing.T) {
 	_, err := s.Consume(t.Context(), nil, func(context.Context, *queue.Delivery) error { return nil })
 	require.ErrorIs(t, err, lua.ErrWrongType)
 	require.ErrorContains(t, err, s.Queues()[1].Name())
+}
+
+// A drain whose last look at the shards is refused says so, waits longer each time, and ends when the look succeeds.
+func TestShardsDrainReportsALookThatFails(t *testing.T) {
+	t.Parallel()
+	s, c := newShards(t, 1)
+	var looks atomic.Int64
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueStatsScript), Do: func(run func() error) error {
+		if looks.Add(1) < 4 {
+			return refusal("NOPERM no LLEN")
+		}
+		return run()
+	}})
+	var reported []error
+	_, err := s.Consume(t.Context(), &queue.ConsumeOptions{
+		Drain: true, OnError: func(err error) { reported = append(reported, err) },
+	}, acks)
+	require.NoError(t, err)
+	require.Len(t, reported, 3)
+	require.ErrorContains(t, reported[0], "NOPERM no LLEN")
 }
