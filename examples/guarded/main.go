@@ -1,5 +1,6 @@
 // Command guarded changes a page under a lock. A writer that was paused for longer than its lease does not know that
-// another holds the lock now. The script that stores the page knows, by the fence, and refuses the write.
+// another holds the lock now. The scripts that read and store the page know, by the fence: from the moment the other one
+// has read the page, they refuse the late writer.
 package main
 
 import (
@@ -21,8 +22,8 @@ import (
 
 //go:generate go tool luagen
 
-// errStale reports that a later write exists, from a later holder of the lock or from this one.
-var errStale = errors.New("a later write came first; read the page and change it anew")
+// errStale reports that a later holder of the lock has the page, or that this one has written since.
+var errStale = errors.New("the page has a later holder or write; read it and change it anew")
 
 // run changes the text of a page while it holds the page's lock.
 func run(ctx context.Context, client redis.UniversalClient, locks *luatomic.Locker, page string,
@@ -30,7 +31,7 @@ func run(ctx context.Context, client redis.UniversalClient, locks *luatomic.Lock
 ) error {
 	// The context of the function ends when the lease is lost. That is in time for most writers, but not for all.
 	return locks.Do(ctx, page, func(ctx context.Context, lease *luatomic.Lease) error {
-		text, err := read(ctx, client, page)
+		text, err := read(ctx, client, page, lease.Fence())
 		if err != nil {
 			return err
 		}
@@ -38,28 +39,30 @@ func run(ctx context.Context, client redis.UniversalClient, locks *luatomic.Lock
 	})
 }
 
-func read(ctx context.Context, client redis.UniversalClient, page string) (string, error) {
-	text, err := client.HGet(ctx, "page:{"+page+"}", "text").Result()
-	if errors.Is(err, redis.Nil) {
-		return "", nil // a new page
+// read returns the text of a page, empty for a new one, and takes the page from all former holders of the lock.
+func read(ctx context.Context, client redis.UniversalClient, page string, fence int64) (string, error) {
+	out, err := Read(ctx, client, ReadParams{Page: page, Fence: fence})
+	if err == nil && !out.Read {
+		err = stale(page, fence, out.Fence)
 	}
-	return text, err
+	return out.Text, err
 }
 
 // version orders the writes of a page. Each holder's fence is greater than the last one's, and a holder counts its own
 // writes from 1.
 type version struct{ fence, n int64 }
 
-// store writes the page unless a later write exists, from a holder with a greater fence or from this one.
+// store writes the page unless a holder with a greater fence has it, or this one has written since.
 func store(ctx context.Context, client redis.UniversalClient, page string, v version, text string) error {
 	out, err := Write(ctx, client, WriteParams{Page: page, Fence: v.fence, N: v.n, Text: text})
-	if err != nil {
-		return err
+	if err == nil && !out.Written {
+		err = stale(page, v.fence, out.Fence)
 	}
-	if !out.Written {
-		return fmt.Errorf("page %q, fence %d, last writer's %d: %w", page, v.fence, out.Fence, errStale)
-	}
-	return nil
+	return err
+}
+
+func stale(page string, fence, last int64) error {
+	return fmt.Errorf("page %q, fence %d, last holder's %d: %w", page, fence, last, errStale)
 }
 
 func main() {

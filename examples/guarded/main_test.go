@@ -24,6 +24,13 @@ func locker(t *testing.T, client redis.UniversalClient) *luatomic.Locker {
 	return locks
 }
 
+func stored(t *testing.T, client *redis.Client, page string) string {
+	t.Helper()
+	text, err := client.HGet(t.Context(), "page:{"+page+"}", "text").Result()
+	require.NoError(t, err)
+	return text
+}
+
 func TestWritersLoseNoLine(t *testing.T) {
 	t.Parallel()
 	client, page := luatomictest.Client(t), luatomictest.Namespace(t)
@@ -39,9 +46,7 @@ func TestWritersLoseNoLine(t *testing.T) {
 		})
 	}
 	writers.Wait()
-	text, err := read(t.Context(), client, page)
-	require.NoError(t, err)
-	require.Equal(t, strings.Repeat("line\n", 8), text)
+	require.Equal(t, strings.Repeat("line\n", 8), stored(t, client, page))
 }
 
 // The first writer is paused for longer than its lease; another one writes meanwhile.
@@ -57,9 +62,28 @@ func TestLateWriterIsRefused(t *testing.T) {
 
 	err = store(t.Context(), client, page, version{paused.Fence(), 1}, "old")
 	require.ErrorIs(t, err, errStale)
-	text, err := read(t.Context(), client, page)
+	require.Equal(t, "new", stored(t, client, page))
+}
+
+// The write of a former holder comes after the next one has read the page, and before that one writes: it would be
+// undone.
+func TestAWriteBehindTheReadOfALaterHolderIsRefused(t *testing.T) {
+	t.Parallel()
+	client, page := luatomictest.Client(t), luatomictest.Namespace(t)
+	for _, fence := range []int64{7, 8, 8} { // the second holder's read is repeated, since its reply was lost
+		text, err := read(t.Context(), client, page, fence)
+		require.NoError(t, err)
+		require.Empty(t, text)
+	}
+	require.ErrorIs(t, store(t.Context(), client, page, version{7, 1}, "late"), errStale)
+	require.NoError(t, store(t.Context(), client, page, version{8, 1}, "next"))
+	_, err := read(t.Context(), client, page, 7)
+	require.ErrorIs(t, err, errStale, "a late copy of the first read")
+	text, err := read(t.Context(), client, page, 8)
 	require.NoError(t, err)
-	require.Equal(t, "new", text)
+	require.Equal(t, "next", text)
+	require.NoError(t, store(t.Context(), client, page, version{8, 2}, "final"))
+	require.ErrorIs(t, store(t.Context(), client, page, version{8, 1}, "next"), errStale, "a read begins no new count")
 }
 
 // A holder may write more than once; the writes have the same fence.
@@ -69,9 +93,7 @@ func TestSameHolderWritesAgain(t *testing.T) {
 	for i, text := range []string{"draft", "final"} {
 		require.NoError(t, store(t.Context(), client, page, version{7, int64(i + 1)}, text))
 	}
-	text, err := read(t.Context(), client, page)
-	require.NoError(t, err)
-	require.Equal(t, "final", text)
+	require.Equal(t, "final", stored(t, client, page))
 }
 
 // The reply to a write is lost, its repeat and the next write of the holder are answered; then the first copy comes.
@@ -82,9 +104,7 @@ func TestALateCopyOfAnEarlierWriteIsRefused(t *testing.T) {
 	require.NoError(t, store(t.Context(), client, page, version{7, 1}, "draft"), "its repeat")
 	require.NoError(t, store(t.Context(), client, page, version{7, 2}, "final"))
 	require.ErrorIs(t, store(t.Context(), client, page, version{7, 1}, "draft"), errStale)
-	text, err := read(t.Context(), client, page)
-	require.NoError(t, err)
-	require.Equal(t, "final", text)
+	require.Equal(t, "final", stored(t, client, page))
 	require.NoError(t, store(t.Context(), client, page, version{8, 1}, "next"), "each holder counts from 1")
 }
 

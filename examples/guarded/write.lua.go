@@ -14,7 +14,7 @@ import (
 var writeSource string
 
 // WriteSHA is the SHA-1 of write.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WriteSHA = "531a55f38c6d429cbc4605d2cb816708b57e8da8"
+const WriteSHA = "980915f8081e26d5b39e86f093acad6ad6f22328"
 
 // WriteScript is write.lua.
 var WriteScript = lua.Script{
@@ -42,17 +42,17 @@ type WriteResult struct {
 	Fence   int64
 }
 
-// Write sets the text of a page, unless a later write is there: of a later holder of its lock, or
-// of this one.
+// Write sets the text of a page, unless a later holder of its lock has read or written it, or this
+// one has written since.
 //
 // A copy of a call can be late: its repeat was answered, and the holder has gone on. Under one
 // fence the writes have numbers, so it is refused.
 //
 //   - Contract, all-or-nothing: one write.
 //   - Retry: safe; sent again after a lost reply; the same text is written again.
-//   - KEYS[1]: page, hash, "page:{$page}": text; the fence of its last writer, and the number of
-//     that write.
-//   - Reply: the fence of the last writer.
+//   - KEYS[1]: page, hash, "page:{$page}": text; the fence of its last holder, and the number of
+//     its last write.
+//   - Reply: the fence of the last holder.
 func Write(ctx context.Context, c lua.Client, p WriteParams) (WriteResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeWrite)
 }
