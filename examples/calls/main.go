@@ -124,7 +124,7 @@ func open(ctx context.Context, args []string) error {
 	}
 	n, err := strconv.Atoi(args[2])
 	if err != nil {
-		return err
+		return fmt.Errorf("%q is no number of pieces; give one, such as 2", args[2])
 	}
 	return dial(ctx, client, "shop", t, func(ctx context.Context, bus *luatomic.Bus) error {
 		if _, err := order(ctx, bus, args[0], Reservation{args[1], n}); err != nil {

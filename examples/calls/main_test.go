@@ -110,3 +110,8 @@ func TestNoNodeIsKnownAtOnce(t *testing.T) {
 	})
 	require.ErrorIs(t, err, luatomic.ErrNoResponders)
 }
+
+func TestANumberThatIsNoneIsNamed(t *testing.T) {
+	t.Setenv("REDIS_URL", luatomictest.URL(t))
+	require.ErrorContains(t, open(t.Context(), []string{"o-1", "apple", "two"}), `"two" is no number of pieces`)
+}

@@ -1,6 +1,6 @@
 // Command guarded changes a page under a lock. A writer that was paused for longer than its lease does not know that
-// another holds the lock now. The scripts that read and store the page know, by the fence: from the moment the other one
-// has read the page, they refuse the late writer.
+// another holds the lock now. The scripts that read and store the page know, by the fence: once the other one has read
+// the page, they refuse the late writer.
 package main
 
 import (

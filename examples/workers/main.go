@@ -62,12 +62,17 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := open(ctx, config{
-		prefix: "work-", tag: "work", tenants: strings.Split(*tenants, ","), workers: *workers, work: show,
+		prefix: "work-", tag: "work", tenants: names(*tenants), workers: *workers, work: show,
 	})
 	stop()
 	if err != nil {
 		log.Fatal(err)
 	}
+}
+
+// names returns the names in a text. A blank or an empty name would be a queue that nobody pushes to.
+func names(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
 func open(ctx context.Context, cfg config) error {

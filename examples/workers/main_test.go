@@ -83,6 +83,13 @@ func TestBacklogOfOneTenantDoesNotDelayTheOther(t *testing.T) {
 	require.EqualValues(t, 5000-seen.count("acme"), stats.Ready, "what did not run is ready again")
 }
 
+func TestTenantsHaveNoBlanksAndAreNotEmpty(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []string{"acme", "globex"}, names("acme, globex,"))
+	err := run(t.Context(), luatomictest.Client(t), config{tag: "t", tenants: names(""), workers: 1})
+	require.ErrorContains(t, err, "no queue is given")
+}
+
 func TestBadSettingsEndThePool(t *testing.T) {
 	t.Parallel()
 	err := run(t.Context(), luatomictest.Client(t), config{tenants: []string{"{}"}, workers: 1})
