@@ -12,7 +12,7 @@ import (
 )
 
 // QueueMendSHA is the SHA-1 of queue_mend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueMendSHA = "7770beae4c1442aa2a6f255d88cac42343122c24"
+const QueueMendSHA = "e44acbb1677f35ec07bec4d0e6a8d562a5310278"
 
 // QueueMendScript is scripts/queue_mend.lua.
 var QueueMendScript = lua.Script{
@@ -60,7 +60,7 @@ type QueueMendParams struct {
 	Options  string // KEYS[11], hash: id to the options of a job, which queue_push.lua wrote
 	Finished string // KEYS[12], zset: ids of finished jobs, scored by that time in ms
 	Mend     bool   // ARGV[1]: else nothing is written
-	From     int64  // ARGV[2]: dead_bytes as the audit read it
+	From     string // ARGV[2]: dead_bytes as the audit read it, - where there was none
 	To       int64  // ARGV[3], at least -1: dead_bytes as it must be, -1 for as it is
 	// ARGV[4] and on, at most 100: name: the unique name, for name and end; the time of the death as
 	// text, for unmark and mark; the stamp of the entry, for cancelled.
@@ -180,7 +180,7 @@ func (p *QueueMendParams) call() *lua.Call {
 	c.Key("finished", p.Finished)
 	c.EndKeys()
 	c.Bool(p.Mend)
-	c.Int("from", p.From, math.MinInt64, math.MaxInt64)
+	c.String(&p.From)
 	c.Int("to", p.To, -1, math.MaxInt64)
 	c.Group("suspect", len(p.Suspects), 100, 3)
 	for i := range p.Suspects {

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/luatomic/luatomic/gen"
@@ -28,7 +29,8 @@ type Audited struct {
 	// counts entries in ready without their mark and marks without an entry: a take would deliver a cancelled or dead
 	// job, a requeue would lose one.
 	StaleCounts int
-	// DeadBytes is what must be added to the stored size of the dead set to correct it.
+	// DeadBytes is what must be added to the stored size of the dead set to correct it. A size that is no number counts
+	// as -1.
 	DeadBytes int
 	// Repaired counts the repairs.
 	Repaired int
@@ -176,33 +178,40 @@ func (a *audit) findNames(ctx context.Context) error {
 	return a.judge(ctx, suspects, func(string, int64) { a.out.StaleNames++ })
 }
 
-// fixDeadBytes compares the counter with the sum of the dead bodies. The sum is valid only if the counter did not
-// change meanwhile; after three attempts the difference is left for the next audit.
+// fixDeadBytes compares the counter with the sum of the dead bodies. The script corrects the counter only if that did
+// not change meanwhile; after three attempts the difference is left for the next audit.
 func (a *audit) fixDeadBytes(ctx context.Context) error {
 	for range 3 {
-		before, err := a.deadBytes(ctx)
+		text, err := a.deadBytes(ctx)
 		if err != nil {
 			return err
 		}
 		sum, err := a.sumDead(ctx)
+		stored := bytesOf(text)
+		if err != nil || sum == stored {
+			return err
+		}
+		r, err := gen.QueueMend(ctx, a.queue.client, a.params(text, sum, nil))
 		if err != nil {
 			return err
 		}
-		after, err := a.deadBytes(ctx)
-		if err != nil || after == before && sum == before {
-			return err
-		}
-		if after != before {
-			continue
-		}
-		r, err := gen.QueueMend(ctx, a.queue.client, a.params(before, sum, nil))
-		if err != nil || r.Corrected {
-			if r.Corrected {
-				a.out.DeadBytes = int(sum - before)
-				a.countRepaired()
-			}
-			return err
+		if r.Corrected {
+			a.out.DeadBytes = int(sum - stored)
+			a.countRepaired()
+			return nil
 		}
 	}
 	return nil
+}
+
+// bytesOf returns the size that a text of the counter means, -1 for a text to which Redis cannot add.
+func bytesOf(text string) int64 {
+	if text == noBytes {
+		return 0
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || strconv.FormatInt(n, 10) != text {
+		return -1
+	}
+	return n
 }

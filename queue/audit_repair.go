@@ -21,7 +21,7 @@ func (a *audit) judge(ctx context.Context, suspects []gen.QueueMendSuspect, f fu
 		return strings.Compare(x.ID+"\n"+x.Name, y.ID+"\n"+y.Name)
 	})
 	for chunk := range slices.Chunk(slices.Compact(suspects), maxSuspects) {
-		r, err := gen.QueueMend(ctx, a.queue.client, a.params(0, -1, chunk))
+		r, err := gen.QueueMend(ctx, a.queue.client, a.params(noBytes, -1, chunk))
 		if err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ func appendNamed(ids []string, id string) []string {
 
 // params returns the parameters of one repair: the suspects, and the size of the dead set as it was read and as it
 // should be.
-func (a *audit) params(from, to int64, suspects []gen.QueueMendSuspect) gen.QueueMendParams {
+func (a *audit) params(from string, to int64, suspects []gen.QueueMendSuspect) gen.QueueMendParams {
 	p := a.queue.repairParams()
 	p.Mend, p.From, p.To, p.Suspects = a.repair, from, to, suspects
 	return p

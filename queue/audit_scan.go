@@ -158,14 +158,17 @@ func (a *audit) hashPage(ctx context.Context, key string, cursor uint64, values 
 	return names, next, err
 }
 
-// deadBytes reads the counter of the dead set's size.
-func (a *audit) deadBytes(ctx context.Context) (int64, error) {
-	n, err := nodes.Read(ctx, a.queue.client,
-		redis.NewStringCmd(ctx, "hget", a.queue.keys.Control, "dead_bytes")).Int64()
+// noBytes stands for a counter of the dead set's size that does not exist.
+const noBytes = "-"
+
+// deadBytes reads the counter of the dead set's size as text: it may be no number.
+func (a *audit) deadBytes(ctx context.Context) (string, error) {
+	text, err := nodes.Read(ctx, a.queue.client,
+		redis.NewStringCmd(ctx, "hget", a.queue.keys.Control, "dead_bytes")).Result()
 	if err == redis.Nil {
-		return 0, nil
+		return noBytes, nil
 	}
-	return n, err
+	return text, err
 }
 
 // sumDead adds up the bodies of the dead set.

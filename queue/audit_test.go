@@ -103,6 +103,11 @@ func TestAuditFindsAndRepairs(t *testing.T) {
 		},
 			queue.Audited{Checked: 6, DeadBytes: 10, Repaired: 1},
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
+		"dead_bytes is no number": {func(ctx context.Context, c *redis.Client, q *queue.Queue) {
+			c.HSet(ctx, lab.Key(q, "c"), "dead_bytes", "x")
+		},
+			queue.Audited{Checked: 6, DeadBytes: 5, Repaired: 1},
+			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
 		"halves of a hold": {func(ctx context.Context, c *redis.Client, q *queue.Queue) {
 			c.HSet(ctx, lab.Key(q, "u"), "k:x", "deleted", "k:y", "deleted", "j:deleted 2", "z")
 			c.ZAdd(ctx, lab.Key(q, "ux"), redis.Z{Score: lab.Future, Member: "x"})
@@ -129,6 +134,17 @@ func TestAuditFindsAndRepairs(t *testing.T) {
 			require.Zero(t, c.Exists(ctx, lab.Key(q, "b"), lab.Key(q, "n"), lab.Key(q, "u"), lab.Key(q, "ux"),
 				lab.Key(q, "r"), lab.Key(q, "s"), lab.Key(q, "l"), lab.Key(q, "d")).Val())
 		})
+	}
+}
+
+// Where no job is dead, a size that is no number is found too: the next death would be refused by it.
+func TestAuditRepairsTheSizeOfAnEmptyDeadSet(t *testing.T) {
+	t.Parallel()
+	q, c := lab.NewQueue(t, nil)
+	for _, text := range []string{"x", "", "1e3", "00", "99999999999999999999"} {
+		require.NoError(t, c.HSet(t.Context(), lab.Key(q, "c"), "dead_bytes", text).Err())
+		require.Equal(t, queue.Audited{DeadBytes: 1, Repaired: 1}, audit(t, q, true), text)
+		require.Zero(t, c.Exists(t.Context(), lab.Key(q, "c")).Val(), text)
 	}
 }
 

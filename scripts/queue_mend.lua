@@ -29,7 +29,7 @@
 ---@key      options    hash  id to the options of a job, which queue_push.lua wrote
 ---@key      finished   zset  ids of finished jobs, scored by that time in ms
 ---@arg      mend  bool  else nothing is written
----@arg      from  int  dead_bytes as the audit read it
+---@arg      from  string  dead_bytes as the audit read it, - where there was none
 ---@arg      to    int  min=-1  dead_bytes as it must be, -1 for as it is
 ---@args     suspect  (kind enum(lost=0,ghost=1,count=2,name=3,end=4,unmark=5,mark=6,cancelled=7), id string,
 ---          name string)  max=100  name: the unique name, for name and end; the time of the death as text, for
@@ -42,7 +42,7 @@
 local ready, scheduled, bodies, leases, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local dead, unique, expiry, control, wake, options = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local finished = KEYS[12]
-local mend, from, to = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local mend, from, to = ARGV[1], ARGV[2], tonumber(ARGV[3])
 if not (to and to >= -1 and to <= 2 ^ 53) then
   error('to must be -1 to 2^53')
 end
@@ -76,7 +76,9 @@ redis.call('ZCARD', leases)
 redis.call('ZCARD', wake)
 redis.call('HLEN', options)
 redis.call('ZCARD', finished)
-local corrected = to >= 0 and from ~= to and tonumber(redis.call('HGET', control, 'dead_bytes') or 0) == from
+-- Texts are compared: what is no number is wrong too, and a script that adds to it would fail.
+local corrected = to >= 0 and from ~= string.format('%.0f', to)
+  and (redis.call('HGET', control, 'dead_bytes') or '-') == from
 
 --< part/queue_where.lua
 -- A job that moved to ready behind the audit's back stands near an end.

@@ -59,7 +59,7 @@ func changeCalls() []ScriptCall {
 			return show(gen.QueueMend(ctx, c, gen.QueueMendParams{Options: "{" + k + "}:o", Finished: "{" + k + "}:f",
 				Ready: r, Scheduled: s, Bodies: b, Leases: l, Failures: n, Dead: d,
 				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c", Wake: "{" + k + "}:w",
-				Mend: true, From: 12, To: 8, Suspects: []gen.QueueMendSuspect{{ID: "lost"}, {ID: "a"},
+				Mend: true, From: "12", To: 8, Suspects: []gen.QueueMendSuspect{{ID: "lost"}, {ID: "a"},
 					{Kind: gen.QueueMendKindGhost, ID: "ghost"},
 					{Kind: gen.QueueMendKindCount, ID: "gone"},
 					{Kind: gen.QueueMendKindName, ID: "gone", Name: "name"}}}))
