@@ -160,8 +160,9 @@ func Workers(ctx context.Context, client lua.Client, prefix string) ([]Worker, e
 	for i, id := range live {
 		described, _ := about[i].(string)
 		_, text, _ := strings.Cut(described, " ")
-		w := Worker{ID: id}
+		var w Worker
 		if json.Unmarshal([]byte(text), &w) == nil {
+			w.ID = id
 			out = append(out, w)
 		}
 	}
@@ -195,7 +196,7 @@ func lastDays(now time.Time, n int) []DayCounts {
 	return out
 }
 
-// Counts returns the counts of the last days, today included, the latest first. They are kept for 90 days.
+// Counts returns the counts of the last days, at most 90, today included, the latest first. They are kept for 90 days.
 //
 // One pipeline. Keys: queues:{luatomic}:n:DAY. Cost: O(days).
 func (q *Queue) Counts(ctx context.Context, days int) ([]DayCounts, error) {

@@ -5,8 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
@@ -30,4 +32,15 @@ func TestAReportHasNamesThatAreNotUTF8(t *testing.T) {
 	of := workers[0].Consumers[0]
 	require.Equal(t, []string{"mail\xff", "t\xff", "a\xff", "k\xff"},
 		[]string{of.Queue, of.Tag, of.Holding[0].ID, of.Holding[0].Kind})
+}
+
+// A worker has the id under which it reports, whatever its description says.
+func TestADescriptionNamesNoOtherProcess(t *testing.T) {
+	t.Parallel()
+	ctx, c, prefix := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)+":"
+	fleet := keys.NewFleet(prefix)
+	require.NoError(t, c.ZAdd(ctx, fleet.Workers, redis.Z{Score: lab.Future, Member: "own"}).Err())
+	require.NoError(t, c.HSet(ctx, fleet.About, "own", `1 {"id":"other","host":"h"}`).Err())
+	workers := lab.Must(queue.Workers(ctx, c, prefix))
+	require.Equal(t, []queue.Worker{{ID: "own", Host: "h"}}, workers)
 }

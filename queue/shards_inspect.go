@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 )
@@ -25,13 +26,11 @@ func (s *Shards) Stats(ctx context.Context) (ShardsStats, error) {
 	}); err != nil {
 		return ShardsStats{}, err
 	}
-	unlimited := false
 	out.Paused = true
 	for _, t := range out.Shards {
 		out.Stats.plus(t)
-		unlimited = unlimited || t.Limit == 0
 	}
-	if unlimited {
+	if slices.ContainsFunc(out.Shards, func(t Stats) bool { return t.Limit == 0 }) {
 		out.Limit = 0
 	}
 	return out, nil
