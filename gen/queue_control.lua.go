@@ -22,7 +22,7 @@ var QueueControlScript = lua.Script{
 	SHA:         QueueControlSHA,
 	Source:      &scripts.QueueControl,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 43,
+	WritesAfter: 44,
 	Keys: []lua.Key{
 		{Name: "control", Type: "hash"},
 		{Name: "wake", Type: "zset"},

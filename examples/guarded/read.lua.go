@@ -18,10 +18,11 @@ const ReadSHA = "451fcb423faaed4745fbeeacbe505aa6e617de65"
 
 // ReadScript is read.lua.
 var ReadScript = lua.Script{
-	Name:   "read",
-	SHA:    ReadSHA,
-	Source: &readSource,
-	Retry:  lua.RetrySafe,
+	Name:        "read",
+	SHA:         ReadSHA,
+	Source:      &readSource,
+	Retry:       lua.RetrySafe,
+	WritesAfter: 20,
 	Keys: []lua.Key{
 		{Name: "page", Type: "hash"},
 	},

@@ -22,7 +22,7 @@ var WriteScript = lua.Script{
 	SHA:         WriteSHA,
 	Source:      &writeSource,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 20,
+	WritesAfter: 21,
 	Keys: []lua.Key{
 		{Name: "page", Type: "hash"},
 	},
