@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"flag"
 	"io"
 	"slices"
@@ -97,9 +96,8 @@ func TestASafetyThatIsEmptyRefusesTheCommand(t *testing.T) {
 		{"rpc", "call", "charge", "{}", "--key", ""}, {"rpc", "call", "charge", "{}", "--to="},
 		{"--redis", "", "stats", "q"}, {"push", "q", "--at", ""}, {"queue", "trim", "q", "--age", "1h", "--keep", "0"},
 	} {
-		var stdout, stderr bytes.Buffer
-		require.Equal(t, exitUsage, run(args, &stdout, &stderr), "%q", args)
-		require.Empty(t, stdout.String())
-		require.Contains(t, stderr.String(), "; leave it out, or write ", "%q", args)
+		stdout, stderr := said(t, exitUsage, args...)
+		require.Empty(t, stdout)
+		require.Contains(t, stderr, "; leave it out, or write ", "%q", args)
 	}
 }

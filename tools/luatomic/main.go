@@ -51,12 +51,14 @@ type exitError struct {
 func (e *exitError) Error() string { return fmt.Sprint(e.err) }
 func (e *exitError) Unwrap() error { return e.err }
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
-
-func run(args []string, stdout, stderr io.Writer) int {
+func main() {
 	// go-redis reports each failed dial by itself; the commands report it once, with
 	// the cure.
 	redis.SetLogger(silence{})
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+func run(args []string, stdout, stderr io.Writer) int {
 	s, cmd, err := parseCommand(args, stdout, stderr)
 	switch {
 	case errors.Is(err, errHelp):

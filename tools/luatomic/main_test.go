@@ -109,6 +109,15 @@ func (e *env) start(args ...string) *cli {
 	return c
 }
 
+// said is what the program prints. It runs within this process, since another costs 50 ms. So it is for commands that
+// end before they need a server.
+func said(t *testing.T, code int, args ...string) (stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	require.Equal(t, code, run(args, &out, &errs), "stdout:\n%s\nstderr:\n%s", &out, &errs)
+	return out.String(), errs.String()
+}
+
 func (e *env) run(args ...string) *cli {
 	e.t.Helper()
 	c := e.start(args...)

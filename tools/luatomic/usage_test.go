@@ -214,35 +214,34 @@ func TestUsage(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := (&env{t: t}).run(test.args...).exits(exitUsage)
-			require.Empty(t, c.stdout.String())
-			require.Contains(t, c.stderr.String(), test.says)
-			require.True(t, strings.HasPrefix(c.stderr.String(), "luatomic: "), c.stderr.String())
-			require.Contains(t, c.stderr.String(), "\nusage: luatomic ")
-			require.NotContains(t, c.stderr.String(), "secret")
+			stdout, stderr := said(t, exitUsage, test.args...)
+			require.Empty(t, stdout)
+			require.Contains(t, stderr, test.says)
+			require.True(t, strings.HasPrefix(stderr, "luatomic: "), stderr)
+			require.Contains(t, stderr, "\nusage: luatomic ")
+			require.NotContains(t, stderr, "secret")
 		})
 	}
 }
 
 func TestHelp(t *testing.T) {
 	t.Parallel()
-	e := &env{t: t}
 	for _, args := range [][]string{{}, {"help"}, {"-h"}, {"--help"}, {"locks", "-h"}, {"help", "locks"}, {"rpc", "-h"},
 		{"help", "rpc"}} {
-		c := e.run(args...).exits(exitDone)
+		stdout, stderr := said(t, exitDone, args...)
 		for _, cmd := range commands() {
-			require.Contains(t, c.stdout.String(), "\n  "+cmd.name+" ")
+			require.Contains(t, stdout, "\n  "+cmd.name+" ")
 		}
-		require.Empty(t, c.stderr.String())
+		require.Empty(t, stderr)
 	}
 	for _, cmd := range commands() {
 		words := strings.Fields(cmd.name)
 		for _, args := range [][]string{append(slices.Clone(words), "-h"), append([]string{"help"}, words...),
 			append(slices.Clone(words), "x", "--help")} {
-			c := e.run(args...).exits(exitDone)
-			require.Contains(t, c.stdout.String(), "usage: "+cmd.usageLine())
-			require.Contains(t, c.stdout.String(), "--redis URL")
-			require.Contains(t, c.stdout.String(), "\nexample:\n  ")
+			stdout, _ := said(t, exitDone, args...)
+			require.Contains(t, stdout, "usage: "+cmd.usageLine())
+			require.Contains(t, stdout, "--redis URL")
+			require.Contains(t, stdout, "\nexample:\n  ")
 		}
 	}
 }
