@@ -92,7 +92,7 @@ func TestACallOnAnAutoPipelinerReturnsWithItsContext(t *testing.T) {
 			defer cancel()
 			start := time.Now()
 			_, err = runInt(ctx, piped, coldCount(t, lua.RetryNever), "k")
-			require.Less(t, time.Since(start), 4*time.Second, "go-redis itself waits for 5 s")
+			require.Less(t, time.Since(start), 30*time.Second, "go-redis itself waits for a minute")
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.True(t, errors.Is(err, lua.ErrOutcomeUnknown) || errors.Is(err, lua.ErrNotExecuted), "%v", err)
 		})

@@ -195,8 +195,15 @@ func TestIdleStreamsAreAskedAboutOnceAndTogether(t *testing.T) {
 			}
 		}
 	}))
-	caller := lab.OpenBus(t, own, name, &rpc.Options{Timeout: time.Minute, Lease: quick.Lease})
+	var unanswered atomic.Int64
+	caller := lab.OpenBus(t, own, name, &rpc.Options{Timeout: time.Minute, Lease: quick.Lease,
+		OnError: func(err error) {
+			if strings.Contains(err.Error(), "look for parts of streams") {
+				unanswered.Add(1)
+			}
+		}})
 	require.NoError(t, caller.Ready(ctx))
+	subscribed := caller.Resubscribed()
 	var came, all sync.WaitGroup
 	came.Add(streams)
 	for range streams {
@@ -212,9 +219,12 @@ func TestIdleStreamsAreAskedAboutOnceAndTogether(t *testing.T) {
 	luatomictest.Eventually(t, 20*time.Second, "each is asked about", func() bool { return asked.Load() >= streams })
 	later := heartbeats.Load() + 4
 	luatomictest.Eventually(t, 20*time.Second, "later heartbeats", func() bool { return heartbeats.Load() >= later })
-	require.Equal(t, int64(streams), asked.Load())
+	// On a machine that stands still a question has no answer in time, or a subscription is replaced: they are asked
+	// about anew.
+	anew := unanswered.Load() + caller.Resubscribed() - subscribed
+	require.LessOrEqual(t, asked.Load(), streams*(1+anew))
 	require.Zero(t, reads.Load())
-	require.Less(t, roundTrips.Load(), int64(streams/4))
+	require.Less(t, roundTrips.Load(), asked.Load()/4)
 	cancel()
 	all.Wait()
 }

@@ -24,7 +24,8 @@ func TestStreamPartsComeBeforeTheError(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	m := rpc.NewStreamMethod[int, string]("broken")
-	b, err := rpc.NewBus(luatomictest.Client(t), luatomictest.Namespace(t), &rpc.Options{Timeout: time.Minute})
+	b, err := rpc.NewBus(luatomictest.Client(t), luatomictest.Namespace(t),
+		&rpc.Options{Lease: 15 * time.Second, Timeout: time.Minute})
 	require.NoError(t, err)
 	require.NoError(t, m.Serve(b, func(_ context.Context, size int, send func(string) error) error {
 		for i := range 3 {
@@ -80,12 +81,12 @@ func serveCount(t *testing.T, b *rpc.Bus, size int) (ended chan error) {
 func TestRPCStreams(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-	b, err := rpc.NewBus(c, name, nil)
+	b, err := rpc.NewBus(c, name, &rpc.Options{Lease: 15 * time.Second})
 	require.NoError(t, err)
 	ended := serveCount(t, b, 10)
 	lab.RunBus(t, b)
 	require.NoError(t, b.Ready(ctx))
-	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
+	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: 10 * time.Minute})
 	for _, n := range []int{0, 1, 2000} { // the last one is several windows long
 		i := 0
 		for part, err := range count.Call(ctx, caller, n) {
@@ -157,7 +158,8 @@ func TestStreamsOfMessages(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	m := rpc.NewStreamMethod[*message, *message]("messages")
-	b, err := rpc.NewBus(luatomictest.Client(t), luatomictest.Namespace(t), &rpc.Options{Codec: messageCodec{}})
+	b, err := rpc.NewBus(luatomictest.Client(t), luatomictest.Namespace(t),
+		&rpc.Options{Lease: 15 * time.Second, Codec: messageCodec{}})
 	require.NoError(t, err)
 	require.NoError(t, m.Serve(b, func(_ context.Context, in *message, send func(*message) error) error {
 		return errors.Join(send(&message{in.text + " 1"}), send(&message{in.text + " 2"}))
