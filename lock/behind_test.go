@@ -158,7 +158,7 @@ func TestCloseDoesNotWaitForAServerThatHangs(t *testing.T) {
 	server := luatomictest.StartServer(t)
 	_, err := lab.Locker(t, server.Client(), nil).Try(t.Context(), "x")
 	require.NoError(t, err)
-	l := lock.New(server.Client(), nil)
+	l := lock.New(server.Client(func(o *redis.Options) { o.ReadTimeout = time.Minute }), nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -172,7 +172,7 @@ func TestCloseDoesNotWaitForAServerThatHangs(t *testing.T) {
 	require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end of Acquire", ended), context.Canceled)
 	began := time.Now()
 	require.NoError(t, l.Close())
-	require.Less(t, time.Since(began), 4500*time.Millisecond, "go-redis itself waits for 5 s and more")
+	require.Less(t, time.Since(began), 30*time.Second, "go-redis itself waits for a minute")
 }
 
 // Close ends an Acquire whose connection to subscribe is being dialed, too.

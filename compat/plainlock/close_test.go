@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/plainlock"
@@ -51,7 +52,7 @@ func TestCloseEndsItsWaiters(t *testing.T) {
 func TestCloseDoesNotWaitForAServerThatHangs(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
-	l := plainlock.New(server.Client(), nil)
+	l := plainlock.New(server.Client(func(o *redis.Options) { o.ReadTimeout = time.Minute }), nil)
 	_, err := l.Try(t.Context(), "connected")
 	require.NoError(t, err)
 	server.Pause()
@@ -62,7 +63,7 @@ func TestCloseDoesNotWaitForAServerThatHangs(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	began := time.Now()
 	l.Close()
-	require.Less(t, time.Since(began), 4500*time.Millisecond, "go-redis itself waits for 5 s and more")
+	require.Less(t, time.Since(began), 30*time.Second, "go-redis itself waits for a minute")
 }
 
 // Close releases nothing; a lock can be released after it.

@@ -15,7 +15,7 @@ import (
 func TestAnAnswerThatWasThereAllTheTimeIsNotLate(t *testing.T) {
 	t.Parallel()
 	ctx, server := t.Context(), luatomictest.StartServer(t)
-	ps := server.Client().Subscribe(ctx, "c")
+	ps := server.Client(func(o *redis.Options) { o.ReadTimeout = time.Minute }).Subscribe(ctx, "c")
 	t.Cleanup(func() { _ = ps.Close() })
 	_, err := ps.Receive(ctx)
 	require.NoError(t, err)
@@ -36,5 +36,5 @@ func TestAnAnswerThatWasThereAllTheTimeIsNotLate(t *testing.T) {
 	began := time.Now()
 	_, err = next(ctx)
 	require.ErrorContains(t, err, "does not answer a PING")
-	require.Less(t, time.Since(began), 3*time.Second)
+	require.Less(t, time.Since(began), 30*time.Second)
 }
