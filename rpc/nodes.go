@@ -4,13 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/internal/wire"
 )
 
-// Node is what a node reports about itself with each heartbeat.
+// Node is what a node reports about itself with each heartbeat. In JSON, a byte of a name that is not UTF-8 is written as
+// `\xff`, and the backslash of a text that looks like that as `\x5c`.
 type Node struct {
 	// Node is its unique name, for CallOptions.Node.
 	Node string `json:"node"`
@@ -36,6 +39,30 @@ type Node struct {
 type MethodInfo struct {
 	Description string `json:"description,omitempty"`
 	Version     string `json:"version,omitempty"`
+}
+
+// MarshalJSON writes names as the comment of Node says.
+func (n Node) MarshalJSON() ([]byte, error) {
+	type plain Node
+	return json.Marshal(plain(n.renamed(show.Label)))
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (n *Node) UnmarshalJSON(text []byte) error {
+	type plain Node
+	err := json.Unmarshal(text, (*plain)(n))
+	*n = n.renamed(show.Named)
+	return err
+}
+
+// renamed is the node with its names in another form.
+func (n Node) renamed(as func(string) string) Node {
+	n.Node, n.Methods = as(n.Node), slices.Clone(n.Methods)
+	for i, name := range n.Methods {
+		n.Methods[i] = as(name)
+	}
+	n.Described, n.Counts = show.Keys(n.Described, as), show.Keys(n.Counts, as)
+	return n
 }
 
 // describe returns the text that Nodes reads.

@@ -1,51 +1,152 @@
 package web_test
 
 import (
+	"context"
+	"fmt"
+	"html"
+	"net/http"
 	"net/url"
+	"regexp"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/queue"
+	"github.com/luatomic/luatomic/rpc"
 	"github.com/luatomic/luatomic/web"
 )
 
-// A browser makes text of the fields of a form: the name of a queue whose bytes are no text would be another one. The
-// page of such a queue has only forms whose address names it.
-func TestNoFormHasANameThatIsNoText(t *testing.T) {
+// noTexts are three names that are one where bytes that are no text become U+FFFD, or are escaped in one way only.
+var noTexts = []string{"b\xff", "b\xfe", `b\xff`}
+
+// labels are the names as the page writes them.
+var labels = []string{`b\xff`, `b\xfe`, `b\x5cxff`}
+
+// The JSON tells apart all names and ids, whatever bytes they have, and an address and a form accept them as it writes
+// them. A browser makes text of the fields of a form, and these are text.
+func TestNamesThatAreNoText(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, web.Options{Write: true})
-	for _, name := range []string{"mail", "b\xff"} {
-		_, err := s.queue(name).Push(t.Context(), queue.Job{ID: "a"})
+	for _, name := range noTexts {
+		q, err := queue.New(s.client, name, &queue.Options{Prefix: s.prefix, Tag: name})
+		require.NoError(t, err)
+		_, err = q.Push(t.Context(), queue.Job{ID: "a\xff", Kind: name}, queue.Job{ID: "a\xfe"}, queue.Job{ID: `a\xff`})
 		require.NoError(t, err)
 	}
-	const field = `<input type="hidden" name="name" value="`
-	require.Contains(t, s.ok("/queue?name=mail"), field)
-	page := s.ok("/queue?name=b%ff")
-	require.NotContains(t, page, field)
-	require.Contains(t, page, "no form can send")
-	require.Contains(t, page, `action="/jobs?name=b%ff&amp;tag="`)
+	var page struct{ Queues []struct{ Queue, Tag string } }
+	s.read("/index.json", &page)
+	require.Len(t, page.Queues, len(noTexts))
+	for _, q := range page.Queues {
+		require.Contains(t, labels, q.Queue)
+		require.Equal(t, q.Queue, q.Tag)
+		s.changesEach("?"+url.Values{"name": {q.Queue}, "tag": {q.Tag}}.Encode(), q.Queue)
+	}
 }
 
-// The JSON of a job has its id in a form that names the job, also where the id is no text.
-func TestIDsThatAreNoTextInJSON(t *testing.T) {
+// changesEach cancels the jobs of a queue, each by the id that its list has.
+func (s *site) changesEach(of, kind string) {
+	s.t.Helper()
+	var page struct{ Jobs []struct{ ID, Kind string } }
+	s.read("/queue.json"+of, &page)
+	require.Len(s.t, page.Jobs, 3)
+	require.Equal(s.t, kind, page.Jobs[0].Kind)
+	jobs := page.Jobs
+	s.read("/queue.json"+of+"&kind="+url.QueryEscape(kind), &page)
+	require.Len(s.t, page.Jobs, 1)
+	for _, j := range jobs {
+		var job struct{ ID string }
+		s.read("/job.json"+of+"&id="+url.QueryEscape(j.ID), &job)
+		require.Equal(s.t, j.ID, job.ID)
+		var out changed
+		s.post("/jobs.json"+of, url.Values{"verb": {"cancel"}, "state": {"ready"}, "id": {j.ID}, "confirm": {"1"}}, &out)
+		require.Equal(s.t, 1, out.Done, j.ID)
+	}
+}
+
+// A form and a link of a page lead to the queue that they are of: what they send is text, and names it.
+func TestFormsNameQueuesThatAreNoText(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, web.Options{Write: true})
-	q := s.queue("mail")
-	_, err := q.Push(t.Context(), queue.Job{ID: "text"}, queue.Job{ID: "a\xff"}, queue.Job{ID: "a\xfe"})
-	require.NoError(t, err)
-	var page struct {
-		Jobs []struct{ ID, Job string }
+	for i, name := range noTexts {
+		_, err := s.queue(name).Push(t.Context(), queue.Job{ID: "a"})
+		require.NoError(t, err)
+		page := s.ok("/queue?name=" + url.QueryEscape(labels[i]))
+		fields := regexp.MustCompile(`<input type="hidden" name="name" value="([^"]*)"`).FindAllStringSubmatch(page, -1)
+		require.Len(t, fields, 2)
+		for _, field := range fields {
+			require.Equal(t, labels[i], html.UnescapeString(field[1]))
+		}
+		require.Contains(t, page, "<h1>"+labels[i]+"</h1>")
 	}
-	s.read("/queue.json?name=mail", &page)
-	require.Len(t, page.Jobs, 3)
-	require.Empty(t, page.Jobs[0].Job, "a text needs no other form")
-	var out changed
-	for _, j := range page.Jobs[1:] {
-		s.ok("/job?name=mail&id=" + j.Job)
-		s.post("/jobs.json?name=mail", url.Values{
-			"verb": {"cancel"}, "state": {"ready"}, "job": {j.Job}, "confirm": {"1"},
-		}, &out)
-		require.Equal(t, 1, out.Done)
+}
+
+// The same for locks, buses, methods and nodes.
+func TestLocksAndBusesThatAreNoText(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, web.Options{Write: true})
+	locker := lock.New(s.client, &lock.Options{Prefix: s.prefix, TTL: time.Minute})
+	t.Cleanup(func() { _ = locker.Close() })
+	for _, name := range noTexts {
+		_, err := locker.Try(t.Context(), name)
+		require.NoError(t, err)
+		s.serve(name)
 	}
+	var locks struct {
+		Locks []struct {
+			Name  string
+			Fence int64
+		}
+	}
+	s.read("/locks.json", &locks)
+	var names []string
+	for _, l := range locks.Locks {
+		names = append(names, l.Name)
+		r := s.do(http.MethodPost, "/locks/release?kind=lock&name="+url.QueryEscape(l.Name),
+			url.Values{"fence": {fmt.Sprint(l.Fence)}})
+		require.Equal(t, http.StatusOK, r.code, r.body)
+	}
+	require.ElementsMatch(t, labels, names)
+	var calls struct {
+		Buses []struct {
+			Bus     string
+			Methods []struct{ Method string }
+		}
+	}
+	s.read("/rpc.json", &calls)
+	names = nil
+	for _, b := range calls.Buses {
+		names = append(names, b.Bus)
+		require.Equal(t, b.Bus, b.Methods[0].Method)
+		s.ok("/rpc?name=" + url.QueryEscape(b.Bus))
+	}
+	require.ElementsMatch(t, labels, names)
+}
+
+// serve runs a node of a bus whose method has the same name.
+func (s *site) serve(name string) {
+	s.t.Helper()
+	bus, err := rpc.NewBus(s.client, name, &rpc.Options{Prefix: s.prefix})
+	require.NoError(s.t, err)
+	twice := func(_ context.Context, n int) (int, error) { return 2 * n, nil }
+	require.NoError(s.t, rpc.NewMethod[int, int](name).Serve(bus, twice))
+	go func() { _ = bus.Run(s.t.Context()) }()
+	require.NoError(s.t, bus.Ready(s.t.Context()))
+}
+
+// Authorize decides by the name itself, whatever form it has in the address.
+func TestAuthorizeSeesTheNameItself(t *testing.T) {
+	t.Parallel()
+	var seen []string
+	s := newSite(t, web.Options{Authorize: func(r *http.Request) web.Role {
+		seen = append(seen, r.URL.Query().Get("name"))
+		return web.Operator
+	}})
+	for _, address := range []string{"b%ff", `b%5cxff`, `b%5cx5cxff`} {
+		s.get("/queue?name=" + address)
+	}
+	require.Equal(t, []string{"b\xff", "b\xff", `b\xff`}, seen)
+	require.Equal(t, 2, len(slices.Compact(seen)))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/internal/meter"
+	"github.com/luatomic/luatomic/internal/show"
 )
 
 // Handler serves the pages of a server; nil options mean the defaults. Nothing is sent and nothing starts before the
@@ -87,6 +88,7 @@ func (q *request) get(name string) string { return q.form.Get(name) }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
+	r = withNames(r)
 	path, mounted := strings.CutPrefix(r.URL.Path, h.opts.Path)
 	q := &request{Request: r}
 	if path, q.json = strings.CutSuffix(path, ".json"); !q.json {
@@ -108,6 +110,27 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return // an asset
 	}
 	h.render(w, q, a)
+}
+
+// names are the parameters of an address that may be written as a page writes names.
+var names = []string{"name", "tag", "id", "kind"}
+
+// withNames is the request with the names themselves in its address: Options.Authorize and the routes read the same.
+func withNames(r *http.Request) *http.Request {
+	query, changed := r.URL.Query(), false
+	for _, part := range names {
+		for i, text := range query[part] {
+			query[part][i] = show.Named(text)
+			changed = changed || query[part][i] != text
+		}
+	}
+	if !changed {
+		return r
+	}
+	r, address := r.WithContext(r.Context()), *r.URL
+	address.RawQuery = query.Encode()
+	r.URL = &address
+	return r
 }
 
 // answerTo checks the request and runs its route.

@@ -6,12 +6,13 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/queue"
 )
 
 type jobData struct {
-	Queue string    `json:"queue"`
-	Tag   string    `json:"tag,omitempty"`
+	Queue show.Name `json:"queue"`
+	Tag   show.Name `json:"tag,omitempty"`
 	Now   time.Time `json:"now"`
 	jobRow
 	MaxFailures int        `json:"max_failures,omitempty"`
@@ -53,7 +54,7 @@ func (h *handler) jobPage(ctx context.Context, q *request) (answer, error) {
 	}
 	job := found[0]
 	data := jobData{
-		Queue: of.Name(), Tag: of.Tag(), Now: st.Now, jobRow: q.role.row(job), MaxFailures: job.MaxFailures,
+		Queue: show.Name(of.Name()), Tag: show.Name(of.Tag()), Now: st.Now, jobRow: q.role.row(job), MaxFailures: job.MaxFailures,
 		TimeoutMS: job.Timeout.Milliseconds(), Verbs: verbsOf(job.State),
 	}
 	if !job.ExpiresAt.IsZero() {

@@ -10,23 +10,24 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/queue"
 )
 
 // change is what a form asks to do to jobs of one queue and state.
 type change struct {
-	Verb  string `json:"verb"`
-	Label string `json:"-"`
-	Queue string `json:"queue"`
-	Tag   string `json:"tag,omitempty"`
-	State string `json:"state"`
+	Verb  string    `json:"verb"`
+	Label string    `json:"-"`
+	Queue show.Name `json:"queue"`
+	Tag   show.Name `json:"tag,omitempty"`
+	State string    `json:"state"`
 	// IDs are the jobs, or All of the state, with the filter, none newer than Until.
-	IDs   []string  `json:"ids,omitempty"`
-	All   bool      `json:"all,omitempty"`
-	Kind  string    `json:"kind,omitempty"`
-	Text  string    `json:"text,omitempty"`
-	Until time.Time `json:"until,omitzero"`
-	In    string    `json:"in,omitempty"`
+	IDs   []show.Name `json:"ids,omitempty"`
+	All   bool        `json:"all,omitempty"`
+	Kind  show.Name   `json:"kind,omitempty"`
+	Text  string      `json:"text,omitempty"`
+	Until time.Time   `json:"until,omitzero"`
+	In    string      `json:"in,omitempty"`
 	// Count is how many jobs it is for; with a filter those among the Checked.
 	Count   int `json:"count"`
 	Checked int `json:"checked,omitempty"`
@@ -38,6 +39,7 @@ type change struct {
 	// Confirm says that nothing has changed yet: send it again with confirm=Count.
 	Confirm bool `json:"confirm,omitempty"`
 
+	ids       []string // IDs themselves
 	state     queue.State
 	in        time.Duration
 	confirmed int  // the number that was shown, -1 before that
@@ -94,12 +96,12 @@ func (h *handler) changeJobs(ctx context.Context, q *request) (answer, error) {
 		c.Count = c.confirmed
 		err = h.changeAll(ctx, q, of, c)
 	} else {
-		err = c.apply(ctx, of, c.IDs)
+		err = c.apply(ctx, of, c.ids)
 		if err == nil && c.Done == 0 { // they have moved on since the look
 			err = h.expect(ctx, of, c)
 		}
 	}
-	h.report(q, Action{Verb: c.Verb, Target: targetOf(of), IDs: c.IDs[:min(len(c.IDs), 100)], Done: c.Done, Err: err})
+	h.report(q, Action{Verb: c.Verb, Target: targetOf(of), IDs: c.ids[:min(len(c.ids), 100)], Done: c.Done, Err: err})
 	if err = c.stayedDead(err); err != nil {
 		return answer{}, err
 	}
@@ -117,16 +119,17 @@ func (c *change) asks() bool {
 // changeOf reads the form.
 func changeOf(q *request, of *queue.Queue, st queue.Stats) (*change, error) {
 	c := &change{
-		Verb: q.get("verb"), Queue: of.Name(), Tag: of.Tag(), State: q.get("state"),
-		Kind: q.get("kind"), Text: q.get("text"), In: q.get("in"), Until: st.Now, confirmed: -1,
+		Verb: q.get("verb"), Queue: show.Name(of.Name()), Tag: show.Name(of.Tag()), State: q.get("state"),
+		Kind: show.Name(q.get("kind")), Text: q.get("text"), In: q.get("in"), Until: st.Now, confirmed: -1,
 		made: &q.made,
 	}
 	var err error
 	if all := q.get("all"); all != "" {
 		c.Verb, c.All = all, true
-	} else if c.IDs, err = idsOf(q); err != nil {
+	} else if c.ids, err = idsOf(q); err != nil {
 		return nil, err
 	}
+	c.IDs = show.Names(c.ids)
 	if c.State == "" {
 		return nil, faultf(http.StatusBadRequest, "Name the state in which you saw the jobs.", "The state is missing.")
 	}
@@ -152,17 +155,20 @@ func changeOf(q *request, of *queue.Queue, st queue.Stats) (*change, error) {
 	return c, c.readNumbers(q)
 }
 
-// idsOf are the jobs that the form names: as they are, or escaped, as the page does. A browser makes text of what it
-// sends: an id of other bytes would name no job.
+// idsOf are the jobs that the form names: as JSON has them, or escaped, as the page does. A browser makes CRLF of each
+// line end that it sends: an id with one would name no job.
 func idsOf(q *request) ([]string, error) {
-	ids := slices.Clone(q.form["id"])
+	var ids []string
+	for _, id := range q.form["id"] {
+		ids = append(ids, show.Named(id))
+	}
 	for _, escaped := range q.form["job"] {
 		id, err := url.QueryUnescape(escaped)
 		if err != nil {
 			return nil, faultf(http.StatusBadRequest, "Write it as in an address, or use the field id.",
 				"%q is no escaped id.", shown(128, escaped))
 		}
-		ids = append(ids, id)
+		ids = append(ids, show.Named(id))
 	}
 	return ids, nil
 }
@@ -206,7 +212,7 @@ func (c *change) shownAt(at time.Time) error {
 
 // expect fails unless each of the jobs is in the state in which it was seen.
 func (h *handler) expect(ctx context.Context, of *queue.Queue, c *change) error {
-	found, err := of.Find(ctx, c.IDs...)
+	found, err := of.Find(ctx, c.ids...)
 	if err != nil {
 		return err
 	}

@@ -3,22 +3,20 @@ package web
 import (
 	"bytes"
 	"context"
-	"net/url"
 	"strings"
 	"time"
-	"unicode/utf8"
 
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/queue"
 )
 
 // jobRow is a job as a list shows it.
 type jobRow struct {
-	ID       string            `json:"id"`
-	Job      string            `json:"job,omitempty"` // the id as a form names it, where JSON has no bytes for it
+	ID       show.Name         `json:"id"`
 	State    string            `json:"state"`
 	At       *time.Time        `json:"at"`
 	Failures int               `json:"failures"`
-	Kind     string            `json:"kind,omitempty"`
+	Kind     show.Name         `json:"kind,omitempty"`
 	Reason   string            `json:"reason,omitempty"`
 	Headers  map[string]string `json:"headers,omitempty"`
 	Bytes    int               `json:"bytes"`
@@ -26,10 +24,8 @@ type jobRow struct {
 
 // row is the job without what the role may not see.
 func (role Role) row(f queue.Found) jobRow {
-	row := jobRow{ID: f.ID, State: f.State.String(), Failures: f.Failures, Kind: f.Kind, Bytes: len(f.Body)}
-	if !utf8.ValidString(f.ID) {
-		row.Job = url.QueryEscape(f.ID)
-	}
+	row := jobRow{ID: show.Name(f.ID), State: f.State.String(), Failures: f.Failures, Kind: show.Name(f.Kind),
+		Bytes: len(f.Body)}
 	if !f.At.IsZero() {
 		row.At = &f.At
 	}

@@ -1,15 +1,16 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"iter"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/lock"
 )
 
@@ -24,11 +25,11 @@ var lockKinds = []string{plainLock, readWrite, semaphore}
 
 // lockRow is a lock, read-write lock or semaphore as the page shows it. It has no token.
 type lockRow struct {
-	Kind  string `json:"kind"`
-	Name  string `json:"name"`
-	Held  bool   `json:"held"`
-	Fence int64  `json:"fence,omitempty"`
-	Note  string `json:"note,omitempty"`
+	Kind  string    `json:"kind"`
+	Name  show.Name `json:"name"`
+	Held  bool      `json:"held"`
+	Fence int64     `json:"fence,omitempty"`
+	Note  string    `json:"note,omitempty"`
 	// RemainingMS is what is left of the lease of a plain lock, or of its delay where it is not held.
 	RemainingMS int64    `json:"remaining_ms"`
 	Limit       int      `json:"limit,omitempty"`
@@ -63,7 +64,7 @@ func mark(token string) string {
 }
 
 func (role Role) plainRow(i lock.Info) lockRow {
-	row := lockRow{Kind: plainLock, Name: i.Name, Held: i.Held, Fence: i.Fence, RemainingMS: i.Remaining.Milliseconds(),
+	row := lockRow{Kind: plainLock, Name: show.Name(i.Name), Held: i.Held, Fence: i.Fence, RemainingMS: i.Remaining.Milliseconds(),
 		Waiting: i.Waiting}
 	if role.Has(Texts) {
 		row.Note, row.Waiters = i.Note, i.Waiters
@@ -72,13 +73,13 @@ func (role Role) plainRow(i lock.Info) lockRow {
 }
 
 func (role Role) semaphoreRow(i lock.SemaphoreInfo) lockRow {
-	row := lockRow{Kind: semaphore, Name: i.Name, Held: i.Used > 0, Fence: i.Fence, Limit: i.Limit, Used: i.Used,
+	row := lockRow{Kind: semaphore, Name: show.Name(i.Name), Held: i.Used > 0, Fence: i.Fence, Limit: i.Limit, Used: i.Used,
 		Waiting: i.Waiting}
 	return role.withHolders(row, i.Holders, i.Waiters)
 }
 
 func (role Role) readWriteRow(i lock.RWInfo) lockRow {
-	row := lockRow{Kind: readWrite, Name: i.Name, Held: i.Writing || i.Readers > 0, Fence: i.Fence, Writing: i.Writing,
+	row := lockRow{Kind: readWrite, Name: show.Name(i.Name), Held: i.Writing || i.Readers > 0, Fence: i.Fence, Writing: i.Writing,
 		Used: i.Readers, Waiting: i.Waiting}
 	return role.withHolders(row, i.Holders, i.Waiters)
 }
@@ -114,7 +115,7 @@ func (role Role) withHolders(row lockRow, holders []lock.Permit, waiters []strin
 type locksData struct {
 	Now   time.Time `json:"now"`
 	Kind  string    `json:"kind"`
-	Name  string    `json:"name,omitempty"`
+	Name  show.Name `json:"name,omitempty"`
 	Locks []lockRow `json:"locks"`
 	// Partial says that the search ended before it had seen all keys, or enough locks.
 	Partial bool `json:"partial"`
@@ -136,13 +137,13 @@ func (h *handler) locks(ctx context.Context, q *request) (answer, error) {
 		return answer{}, faultf(http.StatusBadRequest, "It is lock, rw or semaphore.", "No lock is of the kind %q.",
 			shown(40, kind))
 	}
-	data := locksData{Now: time.Now(), Kind: kind, Name: q.of("name")}
+	data := locksData{Now: time.Now(), Kind: kind, Name: show.Name(q.of("name"))}
 	locker := lock.New(h.client, &lock.Options{Prefix: h.opts.Prefix})
 	defer func() { _ = locker.Close() }()
 	var err error
 	if data.Name != "" {
 		var row lockRow
-		row, _, err = readLock(ctx, locker, q.role, kind, data.Name)
+		row, _, err = readLock(ctx, locker, q.role, kind, q.of("name"))
 		data.Locks = append(data.Locks, row)
 	} else {
 		err = data.search(ctx, h, locker, q.role)
@@ -191,7 +192,7 @@ func (d *locksData) search(ctx context.Context, h *handler, l *lock.Locker, role
 	if err != nil {
 		d.Partial, err = h.searchEnded(ctx, within, err)
 	}
-	slices.SortFunc(d.Locks, func(a, b lockRow) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(d.Locks, func(a, b lockRow) int { return cmp.Compare(a.Name, b.Name) })
 	d.Locks = slices.CompactFunc(d.Locks, func(a, b lockRow) bool { return a.Name == b.Name })
 	return err
 }

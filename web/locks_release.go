@@ -6,13 +6,14 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/lock"
 )
 
 // released is the result of a release.
 type released struct {
-	Kind string `json:"kind"`
-	Name string `json:"name"`
+	Kind string    `json:"kind"`
+	Name show.Name `json:"name"`
 	// Released is false where the holder that was meant does not hold it any more.
 	Released bool `json:"released"`
 }
@@ -42,7 +43,7 @@ func (h *handler) release(ctx context.Context, q *request) (answer, error) {
 		return answer{}, faultf(http.StatusConflict, "Nothing was changed. Read the lock again.",
 			"The holder that was meant does not hold %q any more.", shown(128, name))
 	}
-	return answer{page: "released", title: "Released", data: released{kind, name, true}}, nil
+	return answer{page: "released", title: "Released", data: released{kind, show.Name(name), true}}, nil
 }
 
 func takeAway(ctx context.Context, l *lock.Locker, q *request, kind, name string) (bool, error) {

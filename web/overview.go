@@ -7,21 +7,22 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/internal/abreast"
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/queue"
 )
 
 // queueRow is a queue as the overview shows it.
 type queueRow struct {
-	Queue     string `json:"queue"`
-	Tag       string `json:"tag,omitempty"`
-	Ready     int    `json:"ready"`
-	Scheduled int    `json:"scheduled"`
-	Leased    int    `json:"leased"`
-	Dead      int    `json:"dead"`
-	OldestMS  *int64 `json:"oldest_ms"`
-	Paused    bool   `json:"paused"`
-	Limit     int    `json:"limit,omitempty"`
-	DeadBytes int    `json:"dead_bytes"`
+	Queue     show.Name `json:"queue"`
+	Tag       show.Name `json:"tag,omitempty"`
+	Ready     int       `json:"ready"`
+	Scheduled int       `json:"scheduled"`
+	Leased    int       `json:"leased"`
+	Dead      int       `json:"dead"`
+	OldestMS  *int64    `json:"oldest_ms"`
+	Paused    bool      `json:"paused"`
+	Limit     int       `json:"limit,omitempty"`
+	DeadBytes int       `json:"dead_bytes"`
 	// Rate is how many jobs are processed per second, by what this handler has seen; below 0 while it has seen too
 	// little.
 	Rate speed `json:"per_second"`
@@ -116,7 +117,7 @@ func (h *handler) overview(ctx context.Context, q *request) (answer, error) {
 
 // readQueue reads the counts of a queue. One that cannot be read says why, and hides no other.
 func (h *handler) readQueue(ctx context.Context, q *queue.Queue) queueRow {
-	row := queueRow{Queue: q.Name(), Tag: q.Tag(), Rate: -1}
+	row := queueRow{Queue: show.Name(q.Name()), Tag: show.Name(q.Tag()), Rate: -1}
 	st, err := q.Stats(ctx)
 	if err == nil {
 		row.fill(st)
@@ -126,7 +127,7 @@ func (h *handler) readQueue(ctx context.Context, q *queue.Queue) queueRow {
 		row.Fault = h.faultOf(err)
 		return row
 	}
-	row.Rate = h.rate("queue "+row.Tag+"\n"+row.Queue+"\n"+row.Today().Day, int64(row.Today().Processed))
+	row.Rate = h.rate("queue "+q.Tag()+"\n"+q.Name()+"\n"+row.Today().Day, int64(row.Today().Processed))
 	return row
 }
 

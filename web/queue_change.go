@@ -4,15 +4,17 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+
+	"github.com/luatomic/luatomic/internal/show"
 )
 
 // settings are those of a queue after a change.
 type settings struct {
-	Verb   string `json:"verb"`
-	Queue  string `json:"queue"`
-	Tag    string `json:"tag,omitempty"`
-	Paused bool   `json:"paused"`
-	Limit  int    `json:"limit"`
+	Verb   string    `json:"verb"`
+	Queue  show.Name `json:"queue"`
+	Tag    show.Name `json:"tag,omitempty"`
+	Paused bool      `json:"paused"`
+	Limit  int       `json:"limit"`
 }
 
 // changeQueue pauses or resumes a queue, or sets its limit. All three can be repeated. The other settings are those of
@@ -54,6 +56,7 @@ func (h *handler) changeQueue(ctx context.Context, q *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{page: "settings", title: of.Name(), data: settings{verb, of.Name(), of.Tag(), st.Paused, st.Limit}},
-		nil
+	return answer{page: "settings", title: of.Name(), data: settings{
+		verb, show.Name(of.Name()), show.Name(of.Tag()), st.Paused, st.Limit,
+	}}, nil
 }

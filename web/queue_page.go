@@ -5,10 +5,10 @@ import (
 	"net/http"
 	"slices"
 	"time"
-	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -20,7 +20,7 @@ type queueData struct {
 	Now   time.Time `json:"now"`
 	State string    `json:"state"`
 	Tabs  []tab     `json:"-"`
-	Kind  string    `json:"kind,omitempty"`
+	Kind  show.Name `json:"kind,omitempty"`
 	Text  string    `json:"text,omitempty"`
 	Jobs  []jobRow  `json:"jobs"`
 	// Checked counts the jobs that were read for this page, Total all of the state.
@@ -34,9 +34,6 @@ type queueData struct {
 
 // Filtered reports whether only some of the jobs are shown.
 func (d queueData) Filtered() bool { return d.Kind != "" || d.Text != "" }
-
-// IsText reports whether a form can name the queue: a browser makes U+FFFD of a byte that is part of no character.
-func (d queueData) IsText() bool { return utf8.ValidString(d.Queue) && utf8.ValidString(d.Tag) }
 
 // tab is a link to the jobs of a state.
 type tab struct {
@@ -112,7 +109,7 @@ func (h *handler) queuePage(ctx context.Context, q *request) (answer, error) {
 		return answer{}, err
 	}
 	data := queueData{
-		queueRow: h.readQueue(ctx, of), Now: st.Now, State: state.String(), Kind: q.get("kind"), Text: q.get("text"),
+		queueRow: h.readQueue(ctx, of), Now: st.Now, State: state.String(), Kind: show.Name(q.get("kind")), Text: q.get("text"),
 		Total: countOf(st, state), Verbs: verbsOf(state),
 	}
 	for _, s := range states {

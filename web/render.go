@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"embed"
 	"encoding/json"
+	"fmt"
 	"html/template"
 	"mime"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/internal/lists"
+	"github.com/luatomic/luatomic/internal/show"
 )
 
 //go:embed page
@@ -45,10 +47,11 @@ func (f frame) Queues() bool { return f.Role.Has(Queues) }
 func (f frame) Locks() bool  { return f.Role.Has(Locks) }
 
 var functions = template.FuncMap{
-	"short": func(s string) string { return shown(120, s) }, "text": func(s string) string { return shown(line, s) },
+	"short":  func(s any) string { return shown(120, fmt.Sprint(s)) },
+	"text":   func(s any) string { return shown(line, fmt.Sprint(s)) },
 	"long":   func(s string) string { return shown(64<<10, s) },
 	"number": number[int], "count": number[int64], "sized": sized, "rounded": rounded, "ago": ago, "points": points,
-	"escaped": url.QueryEscape, "rate": perSecond, "several": several,
+	"escaped": func(id show.Name) string { return url.QueryEscape(id.String()) }, "rate": perSecond, "several": several,
 	"utc":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000 UTC") },
 	"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/luatomic/luatomic/internal/abreast"
 	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/rpc"
 )
 
@@ -20,7 +21,7 @@ type rpcData struct {
 }
 
 type busRow struct {
-	Bus     string      `json:"bus"`
+	Bus     show.Name   `json:"bus"`
 	Nodes   []nodeRow   `json:"nodes"`
 	Methods []methodRow `json:"methods"`
 	Fault   *fault      `json:"fault,omitempty"`
@@ -28,24 +29,24 @@ type busRow struct {
 
 // nodeRow is a live node.
 type nodeRow struct {
-	Node        string `json:"node"`
-	Methods     int    `json:"methods"`
-	Running     int64  `json:"running"`
-	Concurrency int    `json:"concurrency"`
-	Handled     int64  `json:"handled"`
-	Calls       int64  `json:"calls"`
-	LeaseMS     int64  `json:"lease_ms"`
+	Node        show.Name `json:"node"`
+	Methods     int       `json:"methods"`
+	Running     int64     `json:"running"`
+	Concurrency int       `json:"concurrency"`
+	Handled     int64     `json:"handled"`
+	Calls       int64     `json:"calls"`
+	LeaseMS     int64     `json:"lease_ms"`
 }
 
 // methodRow is a method at all nodes that serve it.
 type methodRow struct {
-	Method      string   `json:"method"`
-	Description string   `json:"description,omitempty"`
-	Versions    []string `json:"versions,omitempty"`
-	Nodes       int      `json:"nodes"`
-	Running     int64    `json:"running"`
-	Handled     int64    `json:"handled"`
-	Failed      int64    `json:"failed"`
+	Method      show.Name `json:"method"`
+	Description string    `json:"description,omitempty"`
+	Versions    []string  `json:"versions,omitempty"`
+	Nodes       int       `json:"nodes"`
+	Running     int64     `json:"running"`
+	Handled     int64     `json:"handled"`
+	Failed      int64     `json:"failed"`
 	// Rate is how many calls end per second, MeanMS how long a handler took since its node began.
 	Rate   speed   `json:"per_second"`
 	MeanMS float64 `json:"mean_ms"`
@@ -89,7 +90,7 @@ func (h *handler) findBuses(ctx context.Context) (names []string, partial bool, 
 }
 
 func (h *handler) readBus(ctx context.Context, name string, role Role) busRow {
-	row := busRow{Bus: name}
+	row := busRow{Bus: show.Name(name)}
 	bus, err := rpc.NewBus(h.client, name, &rpc.Options{Prefix: h.opts.Prefix})
 	var live []rpc.Node
 	if err == nil {
@@ -101,13 +102,13 @@ func (h *handler) readBus(ctx context.Context, name string, role Role) busRow {
 	}
 	slices.SortFunc(live, func(a, b rpc.Node) int { return strings.Compare(a.Node, b.Node) })
 	for _, n := range live {
-		row.Nodes = append(row.Nodes, nodeRow{n.Node, len(n.Methods), n.Running, n.Concurrency, n.Handled, n.Calls,
+		row.Nodes = append(row.Nodes, nodeRow{show.Name(n.Node), len(n.Methods), n.Running, n.Concurrency, n.Handled, n.Calls,
 			n.Lease.Milliseconds()})
 	}
 	row.Methods = methodsOf(live, role)
 	for i := range row.Methods {
 		m := &row.Methods[i]
-		m.Rate = h.rate("rpc "+name+"\n"+m.Method, m.Handled)
+		m.Rate = h.rate("rpc "+name+"\n"+string(m.Method), m.Handled)
 	}
 	return row
 }
@@ -119,7 +120,7 @@ func methodsOf(live []rpc.Node, role Role) []methodRow {
 		for _, name := range n.Methods {
 			m := byName[name]
 			if m == nil {
-				m = &methodRow{Method: name}
+				m = &methodRow{Method: show.Name(name)}
 				byName[name] = m
 			}
 			m.add(n.Counts[name], n.Described[name], role)
@@ -134,7 +135,7 @@ func methodsOf(live []rpc.Node, role Role) []methodRow {
 		all = append(all, *m)
 	}
 	slices.SortFunc(all, func(a, b methodRow) int {
-		return cmp.Or(cmp.Compare(b.Running, a.Running), strings.Compare(a.Method, b.Method))
+		return cmp.Or(cmp.Compare(b.Running, a.Running), cmp.Compare(a.Method, b.Method))
 	})
 	return all
 }

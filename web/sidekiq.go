@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/internal/show"
 )
 
 // sidekiqSets are the tabs.
@@ -19,7 +20,7 @@ type sidekiqData struct {
 	Failed    int64          `json:"failed"`
 	Processes int            `json:"processes"`
 	Queues    []sidekiqQueue `json:"queues"`
-	NoLists   []string       `json:"no_lists,omitempty"` // queues whose key is no list: they are not counted
+	NoLists   []show.Name    `json:"no_lists,omitempty"` // queues whose key is no list: they are not counted
 	Sets      map[string]int `json:"sets"`
 	Tabs      []tab          `json:"-"`
 	Set       string         `json:"set"`
@@ -28,9 +29,9 @@ type sidekiqData struct {
 }
 
 type sidekiqQueue struct {
-	Queue     string `json:"queue"`
-	Size      int    `json:"size"`
-	LatencyMS int64  `json:"latency_ms"`
+	Queue     show.Name `json:"queue"`
+	Size      int       `json:"size"`
+	LatencyMS int64     `json:"latency_ms"`
 }
 
 // Latency is how long the next job has waited.
@@ -39,7 +40,7 @@ func (q sidekiqQueue) Latency() time.Duration { return time.Duration(q.LatencyMS
 func newSidekiqData(set sidekiq.Set, st sidekiq.Stats) sidekiqData {
 	data := sidekiqData{
 		Now: st.Now, Processed: st.Processed, Failed: st.Failed, Processes: st.Processes, Set: string(set),
-		NoLists: st.NoLists, Sets: make(map[string]int),
+		NoLists: show.Names(st.NoLists), Sets: make(map[string]int),
 	}
 	counts := []int{st.Scheduled, st.Retries, st.Dead}
 	for i, s := range sidekiqSets {
@@ -47,7 +48,7 @@ func newSidekiqData(set sidekiq.Set, st sidekiq.Stats) sidekiqData {
 		data.Tabs = append(data.Tabs, tab{string(s), counts[i]})
 	}
 	for _, q := range st.Queues {
-		data.Queues = append(data.Queues, sidekiqQueue{q.Name, q.Size, q.Latency.Milliseconds()})
+		data.Queues = append(data.Queues, sidekiqQueue{show.Name(q.Name), q.Size, q.Latency.Milliseconds()})
 	}
 	return data
 }

@@ -31,6 +31,31 @@ func Label(name string) string {
 	return b.String()
 }
 
+// Name is the name of something, or the id of a job, in an output: it is written as its Label. JSON has only characters;
+// each byte that is no part of one would become U+FFFD, and two names would be one.
+type Name string
+
+func (n Name) String() string               { return Label(string(n)) }
+func (n Name) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
+
+// Names are several of them.
+func Names(names []string) []Name {
+	all := make([]Name, len(names))
+	for i, name := range names {
+		all[i] = Name(name)
+	}
+	return all
+}
+
+// Keys is the map with its keys in another form, which is Label or Named: encoding/json asks no string for its text.
+func Keys[V any](from map[string]V, form func(string) string) map[string]V {
+	all := make(map[string]V, len(from))
+	for name, of := range from {
+		all[form(name)] = of
+	}
+	return all
+}
+
 // Named is the name that has this label. A text that is no label of a name is a name itself: no byte is written in two
 // ways.
 func Named(label string) string {

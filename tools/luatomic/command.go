@@ -27,7 +27,7 @@ type command struct {
 	bare bool
 	// tagged is true where the queues can have a --tag.
 	tagged bool
-	// named is true if the arguments are names of locks.
+	// named is true if the arguments are names of locks or methods.
 	named bool
 	flags func(fs *flag.FlagSet)
 	// check validates the arguments before anything is connected.

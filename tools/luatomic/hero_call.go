@@ -107,7 +107,7 @@ func (c *rpcCallCmd) gatherHero(node *actionhero.Node, args []any) error {
 		return c.fail(err)
 	}
 	for _, id := range slices.Sorted(maps.Keys(answers)) {
-		if err := c.s.emit(gatherPart{Node: id, rpcResult: rpcResult{Result: heroValue(answers[id])}}); err != nil {
+		if err := c.s.emit(gatherPart{Node: label(id), rpcResult: rpcResult{Result: heroValue(answers[id])}}); err != nil {
 			return err
 		}
 	}

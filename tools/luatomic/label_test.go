@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,4 +74,31 @@ func TestLocksWhoseNamesAreNotUTF8(t *testing.T) {
 	holds(t, e.run("locks", "steal", name, "--ttl", "1m").exits(exitDone).object(), map[string]any{"name": name})
 	held := e.run("lock", name, "--", "true").exits(exitTryLater)
 	require.Contains(t, held.stderr.String(), `"s\xff" by `)
+}
+
+// The same for the names of buses, methods and nodes; the JSON of a request keeps its bytes.
+func TestMethodsAndNodesWhoseNamesAreNotUTF8(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	want := []string{`m\xff`, `m\xfe`, `m\x5cxff`}
+	for _, name := range []string{"m\xff", `m\xfe`, `m\x5cxff`} {
+		e.serve(name, "--bus", "b\xff", "--node", name, "--", "cat")
+	}
+	var seen, top []string
+	for _, row := range e.run("rpc", "nodes", "--bus", `b\xff`).exits(exitDone).objects() {
+		node, method := row["node"].(string), row["methods"].([]any)[0].(string)
+		seen = append(seen, method)
+		require.True(t, strings.HasPrefix(node, method+"."), node)
+		const body = `"a\\xffb"`
+		called := e.call(method, body, "--bus", `b\xff`, "--to", node).exits(exitDone)
+		require.Equal(t, `{"result":`+body+`}`, called.line())
+		gathered := e.call(method, body, "--bus", `b\xff`, "--gather").exits(exitDone).objects()
+		require.Equal(t, node, gathered[0]["node"])
+	}
+	for _, row := range e.run("rpc", "top", "--bus", `b\xff`).exits(exitDone).objects() {
+		top = append(top, row["method"].(string))
+		require.True(t, strings.HasPrefix(row["node"].(string), row["method"].(string)+"."))
+	}
+	require.ElementsMatch(t, want, seen)
+	require.ElementsMatch(t, want, top)
 }

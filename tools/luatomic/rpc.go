@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -54,6 +55,7 @@ func (f *busFlags) addKeys(fs *flag.FlagSet) {
 }
 
 func (f *busFlags) check() error {
+	f.name = show.Named(f.name)
 	if err := lua.CheckName("bus", f.name); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 	"github.com/luatomic/luatomic/rpc"
@@ -80,6 +81,7 @@ func (c *rpcCallCmd) check(s *session) error {
 	default:
 		return usagef("one method and one request, but there are %d arguments; quote the JSON", len(s.args))
 	}
+	s.args[0], c.to = show.Named(s.args[0]), show.Named(c.to)
 	if err := lua.CheckName("method", s.args[0]); err != nil {
 		return err
 	}
@@ -305,18 +307,18 @@ func (c *rpcCallCmd) runGather(ctx context.Context) error {
 		var missing *rpc.MissingError
 		switch {
 		case errors.As(err, &missing):
-			last.Missing = append(last.Missing, missing.Nodes...)
+			last.Missing = append(last.Missing, show.Names(missing.Nodes)...)
 			continue
 		case p.Node == "":
 			return c.fail(err)
 		case errors.Is(err, rpc.ErrNodeLost):
-			last.Missing = append(last.Missing, p.Node)
+			last.Missing = append(last.Missing, label(p.Node))
 		case err != nil:
 			last.Failed++
 		default:
 			last.Answered++
 		}
-		out := gatherPart{Node: p.Node, rpcResult: rpcResult{Result: p.Result}}
+		out := gatherPart{Node: label(p.Node), rpcResult: rpcResult{Result: p.Result}}
 		if err != nil {
 			e := describe(err)
 			out.rpcResult = rpcResult{Error: &e.rpcError}

@@ -9,18 +9,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/rpc"
 )
 
 type nodeResult struct {
-	Node        string   `json:"node"`
-	Methods     []string `json:"methods"`
-	Running     int64    `json:"running"`
-	Concurrency int      `json:"concurrency"`
-	Handled     int64    `json:"handled"`
-	Calls       int64    `json:"calls"`
-	LeaseMS     int64    `json:"lease_ms"`
-	Speaks      int      `json:"speaks"`
+	Node        label   `json:"node"`
+	Methods     []label `json:"methods"`
+	Running     int64   `json:"running"`
+	Concurrency int     `json:"concurrency"`
+	Handled     int64   `json:"handled"`
+	Calls       int64   `json:"calls"`
+	LeaseMS     int64   `json:"lease_ms"`
+	Speaks      int     `json:"speaks"`
 
 	Described map[string]rpc.MethodInfo `json:"described,omitempty"`
 }
@@ -62,15 +63,15 @@ func listNodes(s *session, nodes []rpc.Node) error {
 	table := s.rows("NODE", "METHODS", "RUNNING", "HANDLED", "CALLS", "LEASE")
 	for _, n := range nodes {
 		out := nodeResult{
-			n.Node, n.Methods, n.Running, n.Concurrency, n.Handled, n.Calls, n.Lease.Milliseconds(), n.Speaks,
-			n.Described,
+			label(n.Node), show.Names(n.Methods), n.Running, n.Concurrency, n.Handled, n.Calls, n.Lease.Milliseconds(), n.Speaks,
+			show.Keys(n.Described, show.Label),
 		}
-		names := make([]string, len(out.Methods))
-		for i, m := range out.Methods {
-			names[i] = strings.TrimSuffix(m+" "+n.Described[m].Version, " ")
+		names := make([]string, len(n.Methods))
+		for i, m := range n.Methods {
+			names[i] = strings.TrimSuffix(show.Label(m)+" "+n.Described[m].Version, " ")
 		}
 		running := fmt.Sprintf("%d of %d", n.Running, n.Concurrency)
-		if err := table.add(out, n.Node, strings.Join(names, ", "), running, n.Handled, n.Calls,
+		if err := table.add(out, out.Node, strings.Join(names, ", "), running, n.Handled, n.Calls,
 			rounded(n.Lease)); err != nil {
 			return err
 		}
@@ -90,8 +91,8 @@ func (f *busFlags) checkAlone(s *session) error {
 	return f.check()
 }
 
-// withNodes calls show with the live nodes, once or every watch.
-func (f *busFlags) withNodes(s *session, watch *interval, show func([]rpc.Node) error) error {
+// withNodes calls list with the live nodes, once or every watch.
+func (f *busFlags) withNodes(s *session, watch *interval, list func([]rpc.Node) error) error {
 	client, err := s.connect(s.signals.stop)
 	if err != nil {
 		return err
@@ -115,13 +116,13 @@ func (f *busFlags) withNodes(s *session, watch *interval, show func([]rpc.Node) 
 		}
 		empty = len(nodes) == 0
 		slices.SortFunc(nodes, func(a, b rpc.Node) int { return cmp.Compare(a.Node, b.Node) })
-		return show(nodes)
+		return list(nodes)
 	})
 }
 
 type topResult struct {
-	Method  string   `json:"method"`
-	Node    string   `json:"node"`
+	Method  label    `json:"method"`
+	Node    label    `json:"node"`
 	Running int64    `json:"running"`
 	Handled int64    `json:"handled"`
 	Failed  int64    `json:"failed"`
@@ -195,7 +196,7 @@ func topRows(nodes []rpc.Node, last map[work]seen, now time.Time) []topResult {
 	for _, n := range nodes {
 		for _, method := range methodsOf(n) {
 			counts := n.Counts[method]
-			row := topResult{Method: method, Node: n.Node, Running: counts.Running, Handled: counts.Handled,
+			row := topResult{Method: label(method), Node: label(n.Node), Running: counts.Running, Handled: counts.Handled,
 				Failed: counts.Failed, Version: n.Described[method].Version}
 			before, again := last[work{n.Node, method}]
 			done := counts.Handled - before.Handled

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/luatomic/luatomic/compat/actionhero"
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -25,14 +26,14 @@ type rpcResult struct {
 }
 
 type gatherPart struct {
-	Node string `json:"node"`
+	Node label `json:"node"`
 	rpcResult
 }
 
 type gatherEnd struct {
-	Answered int      `json:"answered"`
-	Failed   int      `json:"failed"`
-	Missing  []string `json:"missing"`
+	Answered int     `json:"answered"`
+	Failed   int     `json:"failed"`
+	Missing  []label `json:"missing"`
 }
 
 type rpcPart struct {
@@ -117,7 +118,7 @@ func (c *rpcCallCmd) fail(err error) error {
 	}
 	if e.Code == "no_responder" && c.hero.dialect == "" {
 		c.s.note("luatomic: no node can run %q on bus %q; luatomic rpc nodes --bus %s lists the nodes", c.s.args[0],
-			c.busFlags.name, quoted(c.busFlags.name))
+			c.busFlags.name, quoted(show.Label(c.busFlags.name)))
 	}
 	return &exitError{code: e.exit}
 }

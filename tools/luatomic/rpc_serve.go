@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 	"github.com/luatomic/luatomic/rpc"
@@ -33,7 +34,7 @@ type rpcServeCmd struct {
 func rpcServeCommand() *command {
 	c := &rpcServeCmd{}
 	return &command{
-		name: "rpc serve", args: "METHOD [flags]", child: true,
+		name: "rpc serve", args: "METHOD [flags]", child: true, named: true,
 		about: "Answer calls by running a command.",
 		detail: `CMD gets the request's JSON on stdin, and its stdout, which must be JSON, is the
 result; no output is null. With --text a request that is a string arrives as its text, and stdout
@@ -86,6 +87,7 @@ func (c *rpcServeCmd) check(s *session) error {
 		}
 		c.node = host
 	}
+	c.node = show.Named(c.node)
 	if err := lua.CheckName("node", c.node); err != nil {
 		return err
 	}

@@ -211,7 +211,7 @@ func (p *topPicture) nodeTable() topTable {
 	columns := []string{"NODE", "BUS", "METHODS", "RUNNING", "CALLS/S", "LEASE", "HANDLED"}
 	return lay(p, "nodes", p.view.nodes, "no node serves calls", columns, func(n topNode) []any {
 		running := fmt.Sprintf("%d of %d", n.node.Running, n.node.Concurrency)
-		return []any{n.node.Node, n.bus, strings.Join(n.node.Methods, ", "), running, orNone(n.rate),
+		return []any{label(n.node.Node), label(n.bus), strings.Join(n.node.Methods, ", "), running, orNone(n.rate),
 			rounded(n.node.Lease),
 			n.node.Handled}
 	})
