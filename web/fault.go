@@ -77,8 +77,15 @@ var knownFaults = []struct {
 		Cure: "Names have 1 to 128 bytes, neither braces nor control characters."}},
 	{matches(lua.ErrOutOfRange, lua.ErrTooLarge), fault{Status: http.StatusBadRequest,
 		What: "A number in the request is out of range.", Cure: "Go back and correct it."}},
+	{matches(lua.ErrNotLoaded), fault{Status: http.StatusServiceUnavailable,
+		What: "The server does not have the scripts, and the Redis user of this page may not load them.",
+		Cure: "Run luatomic load as a user that may, after each start and failover of the server; then reload."}},
+	{repliedWith("NOAUTH", "WRONGPASS"), fault{Status: http.StatusServiceUnavailable,
+		What: "The server does not accept the name and password of this page.",
+		Cure: "Give this page those that are valid now."}},
 	{refused, fault{Status: http.StatusForbidden, What: "The Redis user of this page may not do that.",
-		Cure: "Give it the rights that luatomic acl prints for this prefix, or name another user."}},
+		Cure: "Give it the rights that luatomic acl --role page prints for this prefix; if this page makes changes, " +
+			"those of luatomic acl --audit."}},
 	{matches(lua.ErrWrongType, lock.ErrNotALock), fault{Status: http.StatusConflict,
 		What: "A key of that name holds something else.", Cure: "Another program or version uses the name."}},
 	{repliedWith("OOM"), fault{Status: http.StatusInsufficientStorage, What: "The server is full.",
@@ -134,9 +141,8 @@ func repliedWith(codes ...string) func(error) bool {
 // refused reports a reply of the server's access rules.
 func refused(err error) bool {
 	text := replyOf(err)
-	return strings.Contains(text, "NOPERM") || strings.Contains(text, "NOAUTH") ||
-		strings.Contains(text, "WRONGPASS") ||
-		strings.Contains(text, "ACL failure") || strings.Contains(text, "The user executing the script can't")
+	return strings.Contains(text, "NOPERM") || strings.Contains(text, "ACL failure") ||
+		strings.Contains(text, "The user executing the script can't")
 }
 
 // unreachable reports an error without an answer of a server that is ready.

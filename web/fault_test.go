@@ -38,10 +38,12 @@ func TestFaultsAreToldByTheirKind(t *testing.T) {
 			&lua.Error{Outcome: lua.ErrNotExecuted, Err: context.DeadlineExceeded, Detail: "READONLY You can't write."},
 		},
 		"The Redis user of this page may not do that.": {
-			reply("NOPERM this user has no permissions"), reply("NOAUTH Authentication required."),
-			reply("WRONGPASS invalid"),
+			reply("NOPERM this user has no permissions"),
 			reply("ERR ACL failure in script: User may not"),
 			reply("ERR The user executing the script can't run this command"),
+		},
+		"The server does not accept the name and password of this page.": {
+			reply("NOAUTH Authentication required."), reply("WRONGPASS invalid username-password pair"),
 		},
 		"The server does not answer.": {context.DeadlineExceeded, context.Canceled},
 		"The server cannot be reached.": {
