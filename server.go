@@ -16,8 +16,8 @@ import (
 
 // Warning is a property of a server that breaks a promise of this package.
 type Warning struct {
-	// Check is one of "version", "eviction", "persistence", "replication", "cluster", "clock" and "timeouts". The last
-	// one is about a setting of the client.
+	// Check is one of "version", "eviction", "memory", "persistence", "replication", "cluster", "clock" and "timeouts".
+	// The last one is about a setting of the client.
 	Check string
 	// Node is the server's address.
 	Node string
@@ -58,11 +58,11 @@ type ServerCheck struct {
 }
 
 // CheckServer reads the settings of the server, or of every master of a cluster, and returns what breaks promises of
-// this package: an old version, eviction of keys, no persistence, a replica in the place of a master, a cluster with
-// unserved slots, a clock that is far off, a client whose calls outlast their contexts. A setting that a server does
-// not report is no warning; see InspectServer. CheckServer only reads. The error reports an unreachable server. Cost: 2
-// round trips for each server, INFO and TIME; one more without an append-only file, and one more for a node of a
-// cluster.
+// this package: an old version, eviction of keys, a full memory, no persistence, a replica in the place of a master, a
+// cluster with unserved slots, a clock that is far off, a client whose calls outlast their contexts. A setting that a
+// server does not report is no warning; see InspectServer. CheckServer only reads. The error reports an unreachable
+// server. Cost: 2 round trips for each server, INFO and TIME; one more without an append-only file, and one more for a
+// node of a cluster.
 func CheckServer(ctx context.Context, client lua.Client) ([]Warning, error) {
 	checks, err := InspectServer(ctx, client)
 	var found []Warning
@@ -90,6 +90,7 @@ func InspectServer(ctx context.Context, client lua.Client) ([]ServerCheck, error
 		}
 		n.version()
 		n.eviction()
+		n.memory()
 		n.persistence()
 		n.replication()
 		n.cluster()
@@ -225,6 +226,27 @@ func (n *inspection) eviction() {
 			detail += "; there is no maxmemory yet"
 		}
 		n.add("eviction", CheckFailed, detail, cure)
+	}
+}
+
+// memory fails if the server refuses what needs memory. It compares maxmemory with what it uses without the buffers of
+// replicas and of the append-only file.
+func (n *inspection) memory() {
+	limit, err := strconv.ParseInt(n.info["maxmemory"], 10, 64)
+	used, unknown := strconv.ParseInt(n.info["used_memory"], 10, 64)
+	buffers, _ := strconv.ParseInt(n.info["mem_not_counted_for_evict"], 10, 64)
+	used -= buffers
+	switch {
+	case err != nil || unknown != nil:
+		n.unknown("memory", "maxmemory and used_memory",
+			"make sure that it has memory left: a full server refuses pushes, calls and acquires")
+	case limit == 0:
+		n.add("memory", CheckPassed, "there is no maxmemory", "")
+	case used > limit:
+		n.add("memory", CheckFailed, "the server is full, and refuses pushes, calls and acquires",
+			"raise its maxmemory, or delete what is not needed")
+	default:
+		n.add("memory", CheckPassed, fmt.Sprintf("%d %% of maxmemory is used", used*100/limit), "")
 	}
 }
 

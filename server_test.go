@@ -41,7 +41,7 @@ func inspected(t *testing.T, client redis.UniversalClient) map[string]luatomic.S
 		require.Equal(t, c.Verdict == luatomic.CheckPassed, c.Cure == "", "%+v", c)
 		byName[c.Check] = c
 	}
-	require.Len(t, byName, 7)
+	require.Len(t, byName, 8)
 	return byName
 }
 
@@ -55,6 +55,29 @@ func TestCheckServerPasses(t *testing.T) {
 		require.Equal(t, luatomic.CheckPassed, c.Verdict, name)
 		require.Equal(t, server.Addr(), c.Node)
 	}
+}
+
+// A server above its maxmemory refuses what makes data, whatever its policy is. Buffers that it does not count are left
+// out.
+func TestCheckServerFindsAFullServer(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t, "--appendonly", "yes")
+	client := server.Client(prompt)
+	require.Equal(t, "there is no maxmemory", inspected(t, client)["memory"].Detail)
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "100mb").Err())
+	require.Regexp(t, `^[0-9] % of maxmemory is used$`, inspected(t, client)["memory"].Detail)
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	require.Error(t, client.Set(t.Context(), "x", "1", 0).Err())
+	warnings, err := luatomic.CheckServer(t.Context(), client)
+	require.NoError(t, err)
+	require.Len(t, warnings, 1)
+	require.Equal(t, "memory", warnings[0].Check)
+	require.Contains(t, warnings[0].Detail, "the server is full")
+	require.Contains(t, warnings[0].Cure, "raise its maxmemory")
+
+	const counted = "maxmemory:100\r\nused_memory:150\r\nmem_not_counted_for_evict:50"
+	c := inspected(t, answers(t, counted, 0))["memory"]
+	require.Equal(t, "100 % of maxmemory is used", c.Detail)
 }
 
 // Every policy but noeviction deletes locks: they have a TTL.
@@ -121,7 +144,7 @@ func TestCheckServerOnACluster(t *testing.T) {
 	}
 	require.Len(t, nodes, 3)
 	for node, n := range nodes {
-		require.Equal(t, 7, n, node)
+		require.Equal(t, 8, n, node)
 	}
 
 	single := cluster.Nodes()[0].Client()
