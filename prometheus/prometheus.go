@@ -12,7 +12,9 @@
 package prometheus
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -29,6 +31,9 @@ type Options struct {
 	LockGroup func(name string) string
 	// Timeout bounds one read of the census. Default 5 s.
 	Timeout time.Duration
+	// OnError, if set, is called with the reason for each luatomic_up of 0. Scrapes at the same time call it at the same
+	// time.
+	OnError func(error)
 }
 
 // Metrics are counters and histograms. Its methods are safe for concurrent use. Job and Lock of the Meter are for
@@ -109,12 +114,12 @@ func (m *Metrics) Bus(o rpc.Options) *rpc.Options {
 
 // Watch registers a collector that reads the census at each scrape. One process of a system is enough: gauges from
 // several processes are the same numbers. If something could not be read, the scrape shows luatomic_up 0 and what could
-// be read. If a series came twice, it shows luatomic_up 0 and the first value.
+// be read. If a series came twice, it shows luatomic_up 0 and the first value. OnError gets the reason.
 func (m *Metrics) Watch(census *observe.Census) error { return m.watch(census.Read) }
 
 func (m *Metrics) watch(read func(context.Context, observe.Recorder) error) error {
 	c := &collector{
-		read: read, timeout: m.opts.Timeout, descs: make(map[*observe.Instrument]*api.Desc),
+		read: read, timeout: m.opts.Timeout, failed: m.opts.OnError, descs: make(map[*observe.Instrument]*api.Desc),
 		up: api.NewDesc("luatomic_up", "1 where the last census read all, else 0.", nil, nil),
 	}
 	for _, i := range observe.Instruments() {
@@ -129,6 +134,7 @@ func (m *Metrics) watch(read func(context.Context, observe.Recorder) error) erro
 type collector struct {
 	read    func(context.Context, observe.Recorder) error // of the census
 	timeout time.Duration
+	failed  func(error) // may be nil
 	descs   map[*observe.Instrument]*api.Desc
 	up      *api.Desc
 }
@@ -146,8 +152,12 @@ func (c *collector) Collect(to chan<- api.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
 	defer cancel()
 	up, s := 1.0, &scrape{collector: c, to: to, seen: make(map[string]bool)}
-	if err := c.read(ctx, s); err != nil || s.repeated {
+	err := errors.Join(c.read(ctx, s), s.repeated)
+	if err != nil {
 		up = 0
+	}
+	if err != nil && c.failed != nil {
+		c.failed(err)
 	}
 	to <- api.MustNewConstMetric(c.up, api.GaugeValue, up)
 }
@@ -158,14 +168,14 @@ type scrape struct {
 	*collector
 	to       chan<- api.Metric
 	seen     map[string]bool
-	repeated bool
+	repeated error // the first that came again
 }
 
 // Record implements [observe.Recorder].
 func (s *scrape) Record(_ context.Context, i *observe.Instrument, value float64, labels ...string) {
 	series := fmt.Sprintf("%s %q", i.Name, labels)
 	if s.seen[series] {
-		s.repeated = true
+		s.repeated = cmp.Or(s.repeated, fmt.Errorf("luatomic: the series %s came twice and is shown once", series))
 		return
 	}
 	s.seen[series] = true

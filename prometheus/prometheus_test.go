@@ -108,7 +108,8 @@ func TestTwoNamesAreTwoSeries(t *testing.T) {
 func TestASeriesThatComesTwiceIsShownOnce(t *testing.T) {
 	t.Parallel()
 	registry := api.NewRegistry()
-	m, err := prometheus.New(&prometheus.Options{Registerer: registry})
+	var why error
+	m, err := prometheus.New(&prometheus.Options{Registerer: registry, OnError: func(err error) { why = err }})
 	require.NoError(t, err)
 	gauge := slices.IndexFunc(observe.Instruments(), func(i *observe.Instrument) bool {
 		return i.Name == "luatomic.rpc.nodes"
@@ -123,18 +124,24 @@ func TestASeriesThatComesTwiceIsShownOnce(t *testing.T) {
 	require.Contains(t, text, `luatomic_rpc_nodes{luatomic_bus="stock"} 0`)
 	require.Contains(t, text, `luatomic_rpc_nodes{luatomic_bus="mail"} 2`)
 	require.Contains(t, text, "\nluatomic_up 0\n")
+	require.ErrorContains(t, why, `luatomic.rpc.nodes ["stock"]`)
 }
 
-// A server that is down is a value, not a failed scrape.
+// A server that is down is a value, not a failed scrape; OnError gets why.
 func TestScrapeOfADeadServer(t *testing.T) {
 	t.Parallel()
 	registry := api.NewRegistry()
-	m, err := prometheus.New(&prometheus.Options{Registerer: registry})
+	var why []error
+	m, err := prometheus.New(&prometheus.Options{Registerer: registry, OnError: func(err error) {
+		why = append(why, err)
+	}})
 	require.NoError(t, err)
 	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = c.Close() })
 	require.NoError(t, m.Watch(&observe.Census{Client: c}))
 	require.Contains(t, scraped(t, registry), "\nluatomic_up 0\n")
+	require.Len(t, why, 1)
+	require.ErrorContains(t, why[0], "connection refused")
 }
 
 // A server that hangs delays a scrape by Timeout, whatever time the client has for a read.
