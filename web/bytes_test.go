@@ -56,6 +56,9 @@ func (s *site) changesEach(of, kind string) {
 	jobs := page.Jobs
 	s.read("/queue.json"+of+"&kind="+url.QueryEscape(kind), &page)
 	require.Len(s.t, page.Jobs, 1)
+	var all changed
+	s.post("/jobs.json"+of, url.Values{"all": {"bury"}, "state": {"ready"}, "kind": {kind}}, &all)
+	require.Equal(s.t, 1, all.Count)
 	for _, j := range jobs {
 		var job struct{ ID string }
 		s.read("/job.json"+of+"&id="+url.QueryEscape(j.ID), &job)

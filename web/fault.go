@@ -87,7 +87,8 @@ var knownFaults = []struct {
 		Cure: "Give it the rights that luatomic acl --role page prints for this prefix; if this page makes changes, " +
 			"those of luatomic acl --audit."}},
 	{matches(lua.ErrWrongType, lock.ErrNotALock), fault{Status: http.StatusConflict,
-		What: "A key of that name holds something else.", Cure: "Another program or version uses the name."}},
+		What: "A key of that name holds something else.",
+		Cure: "Another program or version uses it; the log of this page has the key under the number below."}},
 	{repliedWith("OOM"), fault{Status: http.StatusInsufficientStorage, What: "The server is full.",
 		Cure: "Raise its maxmemory, or delete what is not needed."}},
 	{repliedWith("READONLY"), fault{Status: http.StatusServiceUnavailable,

@@ -112,19 +112,21 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.render(w, q, a)
 }
 
-// names are the parameters of an address that may be written as a page writes names.
-var names = []string{"name", "tag", "id", "kind"}
+// readNames replaces names that are written as a page writes them by the names themselves.
+func readNames(from url.Values) (changed bool) {
+	for _, part := range []string{"name", "tag", "id", "kind"} {
+		for i, text := range from[part] {
+			from[part][i] = show.Named(text)
+			changed = changed || from[part][i] != text
+		}
+	}
+	return changed
+}
 
 // withNames is the request with the names themselves in its address: Options.Authorize and the routes read the same.
 func withNames(r *http.Request) *http.Request {
-	query, changed := r.URL.Query(), false
-	for _, part := range names {
-		for i, text := range query[part] {
-			query[part][i] = show.Named(text)
-			changed = changed || query[part][i] != text
-		}
-	}
-	if !changed {
+	query := r.URL.Query()
+	if !readNames(query) {
 		return r
 	}
 	r, address := r.WithContext(r.Context()), *r.URL
@@ -190,6 +192,7 @@ func (q *request) parse(w http.ResponseWriter, route route) error {
 				"The form has the field %q, which the address alone may have.", shown(40, field))
 		}
 	}
+	readNames(q.PostForm)
 	maps.Copy(q.form, q.PostForm)
 	return nil
 }

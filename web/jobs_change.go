@@ -158,10 +158,7 @@ func changeOf(q *request, of *queue.Queue, st queue.Stats) (*change, error) {
 // idsOf are the jobs that the form names: as JSON has them, or escaped, as the page does. A browser makes CRLF of each
 // line end that it sends: an id with one would name no job.
 func idsOf(q *request) ([]string, error) {
-	var ids []string
-	for _, id := range q.form["id"] {
-		ids = append(ids, show.Named(id))
-	}
+	ids := slices.Clone(q.form["id"])
 	for _, escaped := range q.form["job"] {
 		id, err := url.QueryUnescape(escaped)
 		if err != nil {
