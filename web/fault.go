@@ -51,7 +51,7 @@ func (h *handler) faultOf(err error) *fault {
 			return h.numbered(&shown, err)
 		}
 	}
-	return h.numbered(faultf(http.StatusBadGateway, "The log of the page has it under the number below.",
+	return h.numbered(faultf(http.StatusBadGateway, "The log of this page has the reason.",
 		"The server refused the request."), err)
 }
 
@@ -88,7 +88,7 @@ var knownFaults = []struct {
 			"those of luatomic acl --audit."}},
 	{matches(lua.ErrWrongType, lock.ErrNotALock), fault{Status: http.StatusConflict,
 		What: "A key of that name holds something else.",
-		Cure: "Another program or version uses it; the log of this page has the key under the number below."}},
+		Cure: "Another program or version uses it: the log of this page has the key."}},
 	{repliedWith("OOM"), fault{Status: http.StatusInsufficientStorage, What: "The server is full.",
 		Cure: "Raise its maxmemory, or delete what is not needed."}},
 	{repliedWith("READONLY"), fault{Status: http.StatusServiceUnavailable,

@@ -31,8 +31,8 @@ func Label(name string) string {
 	return b.String()
 }
 
-// Name is the name of something, or the id of a job, in an output: it is written as its Label. JSON has only characters;
-// each byte that is no part of one would become U+FFFD, and two names would be one.
+// Name is the name of something, or the id of a job, in an output: it is written as its Label. JSON has only
+// characters: each byte that is no part of one would become U+FFFD, and two names would be one.
 type Name string
 
 func (n Name) String() string               { return Label(string(n)) }
@@ -47,7 +47,8 @@ func Names(names []string) []Name {
 	return all
 }
 
-// Keys is the map with its keys in another form, which is Label or Named: encoding/json asks no string for its text.
+// Keys is the map with its keys in another form, by Label or Named: encoding/json writes a key that is a string as it
+// is, whatever its type.
 func Keys[V any](from map[string]V, form func(string) string) map[string]V {
 	all := make(map[string]V, len(from))
 	for name, of := range from {

@@ -1,0 +1,52 @@
+package web_test
+
+import (
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/queue"
+	"github.com/luatomic/luatomic/web"
+)
+
+// What cannot be read of a page is in the log under a number, and the page has that number beside it.
+func TestAPartThatIsNotReadHasItsNumber(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, web.Options{})
+	for _, name := range []string{"mail", "post"} {
+		_, err := s.queue(name).Push(t.Context(), queue.Job{ID: "a"})
+		require.NoError(t, err)
+	}
+	fleet := keys.NewFleet(s.prefix)
+	for _, key := range []string{
+		fleet.Counts(time.Now().UTC().Format(time.DateOnly)),
+		s.prefix + "rpc:{a}:about", s.prefix + "rpc:{b}:about",
+	} {
+		require.NoError(t, s.client.Set(t.Context(), key, "text", time.Hour).Err())
+	}
+	for _, bus := range []string{"a", "b"} {
+		node := redis.Z{Score: 1e15, Member: "n"}
+		require.NoError(t, s.client.ZAdd(t.Context(), s.prefix+"rpc:{"+bus+"}:nodes", node).Err())
+	}
+	var mu sync.Mutex
+	var numbers []string
+	s.handler = web.Handler(s.client, &web.Options{Prefix: s.prefix, OnError: func(id string, _ error) {
+		mu.Lock()
+		defer mu.Unlock()
+		numbers = append(numbers, id)
+	}})
+	for page, faults := range map[string]int{"/": 2, "/queue?name=mail": 1, "/rpc": 2} {
+		numbers = nil
+		r := s.get(page)
+		require.Equal(t, http.StatusOK, r.code, r.body)
+		require.Len(t, numbers, faults, page)
+		for _, number := range numbers {
+			require.Contains(t, r.body, "<code>"+number+"</code>", page)
+		}
+	}
+}
