@@ -31,8 +31,8 @@ type Options struct {
 	LockGroup func(name string) string
 	// Timeout bounds one read of the census. Default 5 s.
 	Timeout time.Duration
-	// OnError, if set, is called with the reason for each luatomic_up of 0. Scrapes at the same time call it at the same
-	// time.
+	// OnError, if set, is called with the reason for each luatomic_up of 0. Scrapes at the same time call it at the
+	// same time.
 	OnError func(error)
 }
 

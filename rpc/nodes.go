@@ -12,8 +12,8 @@ import (
 	"github.com/luatomic/luatomic/internal/wire"
 )
 
-// Node is what a node reports about itself with each heartbeat. In JSON, a byte of a name that is not UTF-8 is written as
-// `\xff`, and the backslash of a text that looks like that as `\x5c`.
+// Node is what a node reports about itself with each heartbeat. In JSON, a byte of a name that is not UTF-8 is written
+// as `\xff`, and the backslash of a text that looks like that as `\x5c`.
 type Node struct {
 	// Node is its unique name, for CallOptions.Node.
 	Node string `json:"node"`

@@ -64,7 +64,8 @@ func (s *site) changesEach(of, kind string) {
 		s.read("/job.json"+of+"&id="+url.QueryEscape(j.ID), &job)
 		require.Equal(s.t, j.ID, job.ID)
 		var out changed
-		s.post("/jobs.json"+of, url.Values{"verb": {"cancel"}, "state": {"ready"}, "id": {j.ID}, "confirm": {"1"}}, &out)
+		form := url.Values{"verb": {"cancel"}, "state": {"ready"}, "id": {j.ID}, "confirm": {"1"}}
+		s.post("/jobs.json"+of, form, &out)
 		require.Equal(s.t, 1, out.Done, j.ID)
 	}
 }

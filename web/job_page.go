@@ -54,8 +54,8 @@ func (h *handler) jobPage(ctx context.Context, q *request) (answer, error) {
 	}
 	job := found[0]
 	data := jobData{
-		Queue: show.Name(of.Name()), Tag: show.Name(of.Tag()), Now: st.Now, jobRow: q.role.row(job), MaxFailures: job.MaxFailures,
-		TimeoutMS: job.Timeout.Milliseconds(), Verbs: verbsOf(job.State),
+		Queue: show.Name(of.Name()), Tag: show.Name(of.Tag()), Now: st.Now, jobRow: q.role.row(job),
+		MaxFailures: job.MaxFailures, TimeoutMS: job.Timeout.Milliseconds(), Verbs: verbsOf(job.State),
 	}
 	if !job.ExpiresAt.IsZero() {
 		data.ExpiresAt = &job.ExpiresAt

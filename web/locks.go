@@ -64,8 +64,8 @@ func mark(token string) string {
 }
 
 func (role Role) plainRow(i lock.Info) lockRow {
-	row := lockRow{Kind: plainLock, Name: show.Name(i.Name), Held: i.Held, Fence: i.Fence, RemainingMS: i.Remaining.Milliseconds(),
-		Waiting: i.Waiting}
+	row := lockRow{Kind: plainLock, Name: show.Name(i.Name), Held: i.Held, Fence: i.Fence,
+		RemainingMS: i.Remaining.Milliseconds(), Waiting: i.Waiting}
 	if role.Has(Texts) {
 		row.Note, row.Waiters = i.Note, i.Waiters
 	}
@@ -73,14 +73,14 @@ func (role Role) plainRow(i lock.Info) lockRow {
 }
 
 func (role Role) semaphoreRow(i lock.SemaphoreInfo) lockRow {
-	row := lockRow{Kind: semaphore, Name: show.Name(i.Name), Held: i.Used > 0, Fence: i.Fence, Limit: i.Limit, Used: i.Used,
-		Waiting: i.Waiting}
+	row := lockRow{Kind: semaphore, Name: show.Name(i.Name), Held: i.Used > 0, Fence: i.Fence, Limit: i.Limit,
+		Used: i.Used, Waiting: i.Waiting}
 	return role.withHolders(row, i.Holders, i.Waiters)
 }
 
 func (role Role) readWriteRow(i lock.RWInfo) lockRow {
-	row := lockRow{Kind: readWrite, Name: show.Name(i.Name), Held: i.Writing || i.Readers > 0, Fence: i.Fence, Writing: i.Writing,
-		Used: i.Readers, Waiting: i.Waiting}
+	row := lockRow{Kind: readWrite, Name: show.Name(i.Name), Held: i.Writing || i.Readers > 0, Fence: i.Fence,
+		Writing: i.Writing, Used: i.Readers, Waiting: i.Waiting}
 	return role.withHolders(row, i.Holders, i.Waiters)
 }
 

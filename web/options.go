@@ -58,10 +58,10 @@ type Options struct {
 	// WriteClient, if set, makes the changes. The other client then needs no right to write.
 	WriteClient redis.UniversalClient
 	// Authorize, if set, returns what a request may do. Only the URL names the object, each parameter once: "name" of a
-	// queue, lock or bus, with "tag" of a queue and "kind" of a lock. They are the names themselves, also if the request
-	// has them as the page writes bytes that are not UTF-8. The handler reads them from the URL too, and answers 400 to
-	// a form that has one of them. Without Authorize, requests from this machine may do everything and all others
-	// nothing. An Authorize can make the same test with IsLocal.
+	// queue, lock or bus, with "tag" of a queue and "kind" of a lock. They are the names themselves, also if the
+	// request has them as the page writes bytes that are not UTF-8. The handler reads them from the URL too, and
+	// answers 400 to a form that has one of them. Without Authorize, requests from this machine may do everything and
+	// all others nothing. An Authorize can make the same test with IsLocal.
 	Authorize func(*http.Request) Role
 	// Hosts are the names by which the page is reached, without a port, in upper or lower case. Requests for another
 	// Host are refused; an empty name matches none. Default: the names of this machine, or any name if Authorize is

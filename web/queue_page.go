@@ -109,8 +109,8 @@ func (h *handler) queuePage(ctx context.Context, q *request) (answer, error) {
 		return answer{}, err
 	}
 	data := queueData{
-		queueRow: h.readQueue(ctx, of), Now: st.Now, State: state.String(), Kind: show.Name(q.get("kind")), Text: q.get("text"),
-		Total: countOf(st, state), Verbs: verbsOf(state),
+		queueRow: h.readQueue(ctx, of), Now: st.Now, State: state.String(),
+		Kind: show.Name(q.get("kind")), Text: q.get("text"), Total: countOf(st, state), Verbs: verbsOf(state),
 	}
 	for _, s := range states {
 		data.Tabs = append(data.Tabs, tab{s.String(), countOf(st, s)})

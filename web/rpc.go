@@ -102,8 +102,8 @@ func (h *handler) readBus(ctx context.Context, name string, role Role) busRow {
 	}
 	slices.SortFunc(live, func(a, b rpc.Node) int { return strings.Compare(a.Node, b.Node) })
 	for _, n := range live {
-		row.Nodes = append(row.Nodes, nodeRow{show.Name(n.Node), len(n.Methods), n.Running, n.Concurrency, n.Handled, n.Calls,
-			n.Lease.Milliseconds()})
+		row.Nodes = append(row.Nodes, nodeRow{show.Name(n.Node), len(n.Methods), n.Running, n.Concurrency,
+			n.Handled, n.Calls, n.Lease.Milliseconds()})
 	}
 	row.Methods = methodsOf(live, role)
 	for i := range row.Methods {

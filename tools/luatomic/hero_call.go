@@ -107,7 +107,8 @@ func (c *rpcCallCmd) gatherHero(node *actionhero.Node, args []any) error {
 		return c.fail(err)
 	}
 	for _, id := range slices.Sorted(maps.Keys(answers)) {
-		if err := c.s.emit(gatherPart{Node: label(id), rpcResult: rpcResult{Result: heroValue(answers[id])}}); err != nil {
+		out := gatherPart{Node: label(id), rpcResult: rpcResult{Result: heroValue(answers[id])}}
+		if err := c.s.emit(out); err != nil {
 			return err
 		}
 	}

@@ -63,8 +63,8 @@ func listNodes(s *session, nodes []rpc.Node) error {
 	table := s.rows("NODE", "METHODS", "RUNNING", "HANDLED", "CALLS", "LEASE")
 	for _, n := range nodes {
 		out := nodeResult{
-			label(n.Node), show.Names(n.Methods), n.Running, n.Concurrency, n.Handled, n.Calls, n.Lease.Milliseconds(), n.Speaks,
-			show.Keys(n.Described, show.Label),
+			label(n.Node), show.Names(n.Methods), n.Running, n.Concurrency, n.Handled, n.Calls,
+			n.Lease.Milliseconds(), n.Speaks, show.Keys(n.Described, show.Label),
 		}
 		names := make([]string, len(n.Methods))
 		for i, m := range n.Methods {
@@ -196,8 +196,8 @@ func topRows(nodes []rpc.Node, last map[work]seen, now time.Time) []topResult {
 	for _, n := range nodes {
 		for _, method := range methodsOf(n) {
 			counts := n.Counts[method]
-			row := topResult{Method: label(method), Node: label(n.Node), Running: counts.Running, Handled: counts.Handled,
-				Failed: counts.Failed, Version: n.Described[method].Version}
+			row := topResult{Method: label(method), Node: label(n.Node), Running: counts.Running,
+				Handled: counts.Handled, Failed: counts.Failed, Version: n.Described[method].Version}
 			before, again := last[work{n.Node, method}]
 			done := counts.Handled - before.Handled
 			if again {
