@@ -12,7 +12,7 @@ import (
 )
 
 // QueueReportSHA is the SHA-1 of queue_report.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReportSHA = "cc59d9d9876761f8e5352d647a1df5c1bafdbc67"
+const QueueReportSHA = "aea90d76d5d13f4bdd54a840b507a305a93161b8"
 
 // QueueReportScript is scripts/queue_report.lua.
 var QueueReportScript = lua.Script{

@@ -11,7 +11,7 @@ import (
 )
 
 // QueueStatsSHA is the SHA-1 of queue_stats.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueStatsSHA = "43e851a881903301e060e631542e5a7793cd1f0c"
+const QueueStatsSHA = "84ab6b04bd6d199784e8799a3aa5b7b720df5409"
 
 // QueueStatsScript is scripts/queue_stats.lua.
 var QueueStatsScript = lua.Script{

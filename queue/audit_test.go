@@ -143,6 +143,8 @@ func TestAuditRepairsTheSizeOfAnEmptyDeadSet(t *testing.T) {
 	q, c := lab.NewQueue(t, nil)
 	for _, text := range []string{"x", "", "1e3", "00", "99999999999999999999"} {
 		require.NoError(t, c.HSet(t.Context(), lab.Key(q, "c"), "dead_bytes", text).Err())
+		_, err := q.Stats(t.Context())
+		require.NoError(t, err, text)
 		require.Equal(t, queue.Audited{DeadBytes: 1, Repaired: 1}, audit(t, q, true), text)
 		require.Zero(t, c.Exists(t.Context(), lab.Key(q, "c")).Val(), text)
 	}

@@ -45,7 +45,15 @@ for i = 5, #ARGV, 5 do
   redis.call('ZADD', queues, now_ms, ARGV[i])
   for k, kind in ipairs({'p', 'f', 'd', 'x'}) do
     if new and tonumber(ARGV[i + k]) > 0 then
-      redis.call('HINCRBY', counts, ARGV[i] .. '\n' .. kind, ARGV[i + k])
+      local field = ARGV[i] .. '\n' .. kind
+      local sum = redis.pcall('HINCRBY', counts, field, ARGV[i + k])
+      if type(sum) == 'table' then
+        -- A text that is no number would stop each report of the day, and the counts before it would grow.
+        if not string.find(sum.err, 'not an integer', 1, true) then
+          error(sum)
+        end
+        redis.call('HSET', counts, field, ARGV[i + k])
+      end
     end
   end
 end

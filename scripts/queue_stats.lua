@@ -37,5 +37,5 @@ return {
   redis.call('LLEN', ready), redis.call('ZCARD', scheduled),
   redis.call('ZCARD', leases), redis.call('ZCARD', dead),
   tonumber(now_ms), oldest, next_due,
-  paused and 1 or 0, tonumber(set[1] or 0), tonumber(set[2] or 0),
+  paused and 1 or 0, tonumber(set[1] or 0), tonumber(set[2] or 0) or 0,
 }
