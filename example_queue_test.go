@@ -188,7 +188,7 @@ func ExamplePoller() {
 	// context canceled
 }
 
-// An error says whether the script ran.
+// An error says what has changed.
 func ExampleQueue_Push_errors() {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
 	defer client.Close()
