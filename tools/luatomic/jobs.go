@@ -49,14 +49,14 @@ type jobRow struct {
 	At       *int64            `json:"at"`
 	Failures int               `json:"failures"`
 	Reason   string            `json:"reason"`
-	Kind     string            `json:"kind"`
+	Kind     label             `json:"kind"`
 	Headers  map[string]string `json:"headers"`
 	Bytes    int               `json:"bytes"`
 }
 
 func rowOf(f queue.Found) jobRow {
 	row := jobRow{
-		ID: label(f.ID), State: f.State.String(), Failures: f.Failures, Reason: f.Reason, Kind: f.Kind,
+		ID: label(f.ID), State: f.State.String(), Failures: f.Failures, Reason: f.Reason, Kind: label(f.Kind),
 		Headers: f.Headers, Bytes: len(f.Body),
 	}
 	if !f.At.IsZero() {

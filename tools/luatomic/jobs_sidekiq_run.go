@@ -44,10 +44,10 @@ func (f sidekiqFound) ref() sidekiq.Ref {
 }
 
 func (f sidekiqFound) row() jobRow {
-	row := jobRow{ID: label(f.JID), State: f.state, Failures: f.Failures, Reason: f.Reason, Kind: f.Class,
+	row := jobRow{ID: label(f.JID), State: f.state, Failures: f.Failures, Reason: f.Reason, Kind: label(f.Class),
 		Bytes: len(f.Payload)}
 	if f.Wrapped != "" {
-		row.Kind = f.Wrapped
+		row.Kind = label(f.Wrapped)
 	}
 	if !f.At.IsZero() {
 		ms := f.At.UnixMilli()

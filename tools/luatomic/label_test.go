@@ -22,7 +22,8 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 	for _, name := range []string{"b\xff", "b\xfe", `b\xff`} {
 		q, err := queue.New(luatomictest.Client(t), name, &queue.Options{Prefix: e.prefix, Tag: "t\xff"})
 		require.NoError(t, err)
-		_, err = q.Push(t.Context(), queue.Job{ID: "a\xff"}, queue.Job{ID: "a\xfe"}, queue.Job{ID: `a\xff`})
+		_, err = q.Push(t.Context(), queue.Job{ID: "a\xff", Kind: "k\xff"}, queue.Job{ID: "a\xfe"},
+			queue.Job{ID: `a\xff`})
 		require.NoError(t, err)
 	}
 	var seen []any
@@ -34,7 +35,8 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 		holds(t, named("stats", name).object(), map[string]any{"queue": name, "ready": 3})
 		for _, job := range named("jobs", "ls", name).objects() {
 			seen = append(seen, name+" "+job["id"].(string))
-			holds(t, named("jobs", "show", name, job["id"].(string)).object(), map[string]any{"id": job["id"]})
+			holds(t, named("jobs", "show", name, job["id"].(string)).object(), map[string]any{"id": job["id"],
+				"kind": map[any]string{`a\xff`: `k\xff`}[job["id"]]})
 			holds(t, named("jobs", "cancel", name, job["id"].(string)).object(), map[string]any{"cancelled": 1})
 		}
 		holds(t, named("queue", "pause", name).object(), map[string]any{"queue": name})
