@@ -44,6 +44,9 @@ func (l *Log) Job(e queue.Event) {
 	if e.Outcome == queue.OutcomeRetried {
 		attrs = append(attrs, slog.Duration("retry", e.Retry))
 	}
+	if p := new(queue.PanicError); errors.As(e.Err, &p) {
+		attrs = append(attrs, slog.String("stack", cut(string(p.Stack), maxStack)))
+	}
 	l.to.LogAttrs(ctx, level, text, withError(attrs, e.Err)...)
 }
 
@@ -125,8 +128,11 @@ func withError(attrs []slog.Attr, err error) []slog.Attr {
 	return append(attrs, slog.String("error_type", failed), slog.String("error", errorText(err)))
 }
 
-// maxErrorText bounds the text of an error in a line, in bytes.
-const maxErrorText = 1024
+// maxErrorText bounds the text of an error in a line, in bytes, and maxStack that of the stack of a panic.
+const (
+	maxErrorText = 1024
+	maxStack     = 8192
+)
 
 // errorText returns the text of an error without the notes that some errors have, and bounds its length.
 func errorText(err error) string {
@@ -134,13 +140,21 @@ func errorText(err error) string {
 	if errors.As(err, &held) {
 		return lock.ErrHeld.Error() + ": " + held.Name
 	}
-	text := err.Error()
-	if len(text) > maxErrorText {
-		cut := maxErrorText
-		for cut > maxErrorText-utf8.UTFMax && !utf8.RuneStart(text[cut]) {
-			cut--
-		}
-		text = text[:cut] + "..."
+	most := maxErrorText
+	if p := new(rpc.PanicError); errors.As(err, &p) {
+		most = maxStack // its text has the stack
 	}
-	return text
+	return cut(err.Error(), most)
+}
+
+// cut bounds the length of a text, between two characters.
+func cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	end := most
+	for end > most-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "..."
 }

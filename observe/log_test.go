@@ -102,6 +102,17 @@ func TestLogOfErrors(t *testing.T) {
 	require.Empty(t, out.String())
 	log.Job(queue.Event{Queue: "mail", Tag: "shop-7", Outcome: queue.OutcomeDead})
 	require.Contains(t, out.String(), "tag=shop-7")
+	require.NotContains(t, out.String(), "stack=")
+	out.text.Reset()
+	log.Job(queue.Event{Queue: "mail", Outcome: queue.OutcomeRetried, Err: fmt.Errorf("mail: %w",
+		&queue.PanicError{Value: "oh", Stack: bytes.Repeat([]byte("at line 7 "), 10_000)})})
+	require.Regexp(t, `stack="at line 7 .*\.\.\." error_type=error error="mail: luatomic: the handler panicked: oh"`,
+		out.String())
+	require.Less(t, len(out.String()), 9000)
+	out.text.Reset()
+	log.Error(&rpc.PanicError{Method: "look_up", Value: "oh", Stack: bytes.Repeat([]byte("at line 7 "), 10_000)})
+	require.Greater(t, len(out.String()), 8000)
+	require.Less(t, len(out.String()), 9000)
 	out.text.Reset()
 	log.Error(errors.New(strings.Repeat("x", 1<<20)))
 	require.Contains(t, out.String(), `level=WARN msg="background work failed"`)

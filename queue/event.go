@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -58,7 +59,7 @@ type JobError struct {
 	// answer. Retry is the delay before the next delivery of a job that is retried.
 	Outcome Outcome
 	Retry   time.Duration
-	// Err is the handler's error.
+	// Err is the handler's error, a *PanicError if it panicked.
 	Err error
 
 	unknown bool // no reply said that the lease is lost
@@ -69,8 +70,12 @@ func (e *JobError) Error() string {
 	if e.Kind != "" {
 		kind = fmt.Sprintf(" of kind %q", e.Kind)
 	}
-	return fmt.Sprintf("luatomic: queue %q: job %q%s, attempt %d: %v; %s",
+	text := fmt.Sprintf("luatomic: queue %q: job %q%s, attempt %d: %v; %s",
 		e.Queue, e.ID, kind, e.Attempt, e.Err, e.follows())
+	if p := new(PanicError); errors.As(e.Err, &p) {
+		text += "\n" + string(p.Stack)
+	}
+	return text
 }
 
 func (e *JobError) follows() string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 )
 
@@ -125,10 +126,23 @@ func (c *consumer) recordHandlerTime(took time.Duration) {
 	c.handlerTime.Store(max(mean+(int64(took)-mean)/weight, 1)) // handlers may race here; any of their means will do
 }
 
+// PanicError is the error of a handler that panicked. Its text, which a dead job has as its reason, is without the
+// stack. The text of a *JobError has both.
+type PanicError struct {
+	// Value is what the handler panicked with.
+	Value any
+	// Stack is the stack of the handler's goroutine, in the form of debug.Stack.
+	Stack []byte
+}
+
+func (e *PanicError) Error() string {
+	return fmt.Sprintf("luatomic: the handler panicked: %v", e.Value)
+}
+
 func (c *consumer) callHandler(ctx context.Context, d *Delivery) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("luatomic: handler of job %q panicked: %v", d.ID, p)
+			err = &PanicError{Value: p, Stack: debug.Stack()}
 		}
 	}()
 	if d.Timeout == 0 {

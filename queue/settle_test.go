@@ -48,6 +48,26 @@ func TestConsumeRetriesAndBuries(t *testing.T) {
 	require.Equal(t, 2, stats.Dead)
 }
 
+// The error of a handler that panicked has the stack, and so has the text of its JobError. A dead job keeps the text of
+// the error alone.
+func TestAPanicHasItsStack(t *testing.T) {
+	t.Parallel()
+	q, _ := lab.NewQueue(t, &queue.Options{MaxFailures: 1})
+	lab.Push(t, q, queue.Job{ID: "panics"})
+	var failed error
+	_, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true, OnError: func(err error) { failed = err }},
+		func(context.Context, *queue.Delivery) error { panic("oh") })
+	require.NoError(t, err)
+	var panicked *queue.PanicError
+	require.ErrorAs(t, failed, &panicked)
+	require.Equal(t, "oh", panicked.Value)
+	require.Contains(t, string(panicked.Stack), "TestAPanicHasItsStack")
+	require.Regexp(t, `job "panics", attempt 1: luatomic: the handler panicked: oh; it is dead\n(?s:.*)settle_test.go`,
+		failed.Error())
+	found := lab.Must(q.Find(t.Context(), "panics"))
+	require.Equal(t, "luatomic: the handler panicked: oh", found[0].Reason)
+}
+
 // A nil error in Discard or a negative back-off affects the job alone, not the process.
 func TestInvalidResultsOfHandlers(t *testing.T) {
 	t.Parallel()

@@ -55,6 +55,9 @@ func (h *handler) faultOf(err error) *fault {
 		"The server refused the request."), err)
 }
 
+// errPanic is the error of a request whose code has panicked, as a callback of the Options can.
+var errPanic = errors.New("panic")
+
 // numbered gives the fault the number under which the error is logged. What the request is to blame for has none: a
 // reader that has left, too.
 func (h *handler) numbered(f *fault, err error) *fault {
@@ -77,6 +80,8 @@ var knownFaults = []struct {
 		Cure: "Names have 1 to 128 bytes, neither braces nor control characters."}},
 	{matches(lua.ErrOutOfRange, lua.ErrTooLarge), fault{Status: http.StatusBadRequest,
 		What: "A number in the request is out of range.", Cure: "Go back and correct it."}},
+	{matches(errPanic), fault{Status: http.StatusInternalServerError, What: "The page has failed, and not the server.",
+		Cure: "The log of this page has the reason and the place."}},
 	{matches(lua.ErrNotLoaded), fault{Status: http.StatusServiceUnavailable,
 		What: "The server does not have the scripts, and the Redis user of this page may not load them.",
 		Cure: "Run luatomic load as a user that may, after each start and failover of the server; then reload."}},

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -216,7 +217,7 @@ func (h *handler) within(q *request, route route) (answer, error) {
 		defer cancel()
 		defer func() {
 			if p := recover(); p != nil {
-				done <- result{err: fmt.Errorf("panic: %v", p)}
+				done <- result{err: fmt.Errorf("%w: %v\n%s", errPanic, p, debug.Stack())}
 			}
 		}()
 		a, err := route.serve(ctx, q)

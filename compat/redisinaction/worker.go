@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -189,7 +190,7 @@ func (w *Worker) runOne(ctx context.Context, item Item, h Handler) error {
 func handle(ctx context.Context, item Item, h Handler) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("redisinaction: handler of item %q panicked: %v", item.ID, p)
+			err = fmt.Errorf("redisinaction: handler of item %q panicked: %v\n%s", item.ID, p, debug.Stack())
 		}
 	}()
 	return h(ctx, item)
