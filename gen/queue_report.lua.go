@@ -12,7 +12,7 @@ import (
 )
 
 // QueueReportSHA is the SHA-1 of queue_report.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReportSHA = "aea90d76d5d13f4bdd54a840b507a305a93161b8"
+const QueueReportSHA = "2ed2434c15424d50e22e1a4c847cafada893f817"
 
 // QueueReportScript is scripts/queue_report.lua.
 var QueueReportScript = lua.Script{

@@ -84,7 +84,7 @@ func TestANodeThatLeavesTakesWhatIsBehindTheEchoOfAHeartbeat(t *testing.T) {
 	}
 }
 
-// leavesBehindAnEcho reports whether the subscription was silent for so short that it was kept.
+// leavesBehindAnEcho reports whether the subscription was silent for less than the time after which it is replaced.
 func leavesBehindAnEcho(t *testing.T) bool {
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	opts, err := redis.ParseURL(luatomictest.URL(t))

@@ -48,8 +48,8 @@ for i = 5, #ARGV, 5 do
       local field = ARGV[i] .. '\n' .. kind
       local sum = redis.pcall('HINCRBY', counts, field, ARGV[i + k])
       if type(sum) == 'table' then
-        -- A text that is no number would stop each report of the day, and the counts before it would grow.
-        if not string.find(sum.err, 'not an integer', 1, true) then
+        -- A text to which Redis cannot add would stop each report of the day, and the counts before it would grow.
+        if not string.find(sum.err, 'not an integer', 1, true) and not string.find(sum.err, 'overflow', 1, true) then
           error(sum)
         end
         redis.call('HSET', counts, field, ARGV[i + k])

@@ -53,7 +53,7 @@ func TestScriptsThatAreNotLoadedAreNoLackOfRights(t *testing.T) {
 	require.Contains(t, r.body, "luatomic load")
 }
 
-// A password that was changed is told from a lack of rights.
+// The page names a changed password as that, and not as missing rights.
 func TestAWrongPasswordIsNoLackOfRights(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)

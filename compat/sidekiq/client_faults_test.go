@@ -54,6 +54,17 @@ func TestPushAndMoveUnderScriptFlush(t *testing.T) {
 	require.EqualValues(t, 2*n, r.LLen(ctx, "queue:default").Val())
 }
 
+// asLimited is the dialect for the user limited, whose rights a test sets.
+func asLimited(t *testing.T, r *redis.Client) *sidekiq.Dialect {
+	opts := *r.Options()
+	opts.Username, opts.Password = "limited", "pw"
+	client := redis.NewClient(&opts)
+	t.Cleanup(func() { _ = client.Close() })
+	d, err := sidekiq.New(client, nil)
+	require.NoError(t, err)
+	return d
+}
+
 // A user without ZREM moves nothing: otherwise each poll would push the same jobs again.
 func TestAMoverWithoutTheRightToRemoveAddsNothing(t *testing.T) {
 	t.Parallel()
@@ -63,13 +74,8 @@ func TestAMoverWithoutTheRightToRemoveAddsNothing(t *testing.T) {
 	r := server.Client()
 	require.NoError(t, r.Do(ctx, "ACL", "SETUSER", "limited", "on", ">pw", "~*", "+@all", "-zrem").Err())
 	require.NoError(t, dueMembers(ctx, r, ""))
-	opts := *r.Options()
-	opts.Username, opts.Password = "limited", "pw"
-	limited := redis.NewClient(&opts)
-	defer func() { require.NoError(t, limited.Close()) }()
-	d, err := sidekiq.New(limited, nil)
-	require.NoError(t, err)
-	_, err = d.MoveDue(ctx, sidekiq.Retry, 0)
+	d := asLimited(t, r)
+	_, err := d.MoveDue(ctx, sidekiq.Retry, 0)
 	require.ErrorIs(t, err, lua.ErrNotExecuted)
 	require.EqualValues(t, 2, r.LLen(ctx, "queue:a").Val())
 	require.Zero(t, r.Exists(ctx, "queue:b").Val())
@@ -85,12 +91,7 @@ func TestAQuarantineWithoutTheRightToItHoldsNobodyUp(t *testing.T) {
 	require.NoError(t, r.Do(ctx, "ACL", "SETUSER", "limited", "on", ">pw", "~queue*", "~schedule", "+@all").Err())
 	due := []redis.Z{{Member: "bad"}, {Score: 1, Member: job("good", "")}}
 	require.NoError(t, r.ZAdd(ctx, "schedule", due...).Err())
-	opts := *r.Options()
-	opts.Username, opts.Password = "limited", "pw"
-	limited := redis.NewClient(&opts)
-	defer func() { require.NoError(t, limited.Close()) }()
-	d, err := sidekiq.New(limited, nil)
-	require.NoError(t, err)
+	d := asLimited(t, r)
 	got, err := d.MoveDue(ctx, sidekiq.Schedule, 0)
 	require.ErrorIs(t, err, sidekiq.ErrQueueRefused)
 	require.ErrorContains(t, err, `"schedule:quarantine"; what is not a job stays in the set: `)
@@ -105,13 +106,8 @@ func TestAPushThatMayNotWriteAllLeavesNothing(t *testing.T) {
 	defer cancel()
 	r := luatomictest.StartServer(t).Client()
 	require.NoError(t, r.Do(ctx, "ACL", "SETUSER", "limited", "on", ">pw", "~*", "+@all", "-zadd").Err())
-	opts := *r.Options()
-	opts.Username, opts.Password = "limited", "pw"
-	limited := redis.NewClient(&opts)
-	defer func() { require.NoError(t, limited.Close()) }()
-	d, err := sidekiq.New(limited, nil)
-	require.NoError(t, err)
-	_, err = d.Push(ctx, sidekiq.Job{Class: "W"})
+	d := asLimited(t, r)
+	_, err := d.Push(ctx, sidekiq.Job{Class: "W"})
 	require.NoError(t, err)
 	_, err = d.PushBulk(ctx, []sidekiq.Job{{Class: "W"}, {Class: "W", Queue: "b"}, {Class: "W", In: time.Hour}})
 	require.ErrorIs(t, err, lua.ErrExecutedInPart)
@@ -126,16 +122,11 @@ func TestAPushOnceThatMayNotTakeItsReceiptBack(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	r := luatomictest.StartServer(t).Client()
-	opts := *r.Options()
-	opts.Username, opts.Password = "limited", "pw"
-	limited := redis.NewClient(&opts)
-	defer func() { require.NoError(t, limited.Close()) }()
-	d, err := sidekiq.New(limited, nil)
-	require.NoError(t, err)
+	d := asLimited(t, r)
 	jobs := []sidekiq.Job{{Class: "W"}, {Class: "W", Queue: "b"}}
 	for _, refused := range []string{"-sadd", "-lpush"} {
 		require.NoError(t, r.Do(ctx, "ACL", "SETUSER", "limited", "on", ">pw", "~*", "+@all", "-del", refused).Err())
-		_, err = d.PushOnce(ctx, "token", time.Hour, jobs)
+		_, err := d.PushOnce(ctx, "token", time.Hour, jobs)
 		require.ErrorIs(t, err, lua.ErrExecutedInPart)
 		require.Empty(t, r.Keys(ctx, "*").Val())
 	}

@@ -164,7 +164,7 @@ func TestAPollerGoesOnBesideAQueueThatRefuses(t *testing.T) {
 			best = min(best, time.Since(start))
 		}
 	}
-	require.Less(t, best, time.Second, "with back-off it were 3.2 s")
+	require.Less(t, best, time.Second, "with back-off it is 3.2 s")
 	f.schedule(sidekiq.Schedule, 2, job("good", ""))
 	require.Equal(t, 1, <-moved)
 	cancel()

@@ -33,12 +33,7 @@ func TestTheListedCommandsAreEnough(t *testing.T) {
 	}
 	require.Greater(t, len(rule), 25)
 	require.NoError(t, r.Do(ctx, rule...).Err())
-	opts := *r.Options()
-	opts.Username, opts.Password = "limited", "pw"
-	limited := redis.NewClient(&opts)
-	defer func() { require.NoError(t, limited.Close()) }()
-	d, err := sidekiq.New(limited, nil)
-	require.NoError(t, err)
+	d := asLimited(t, r)
 	_, err = d.PushBulk(ctx, []sidekiq.Job{
 		{Class: "W", In: time.Hour, JID: "x"}, {Class: "W", In: time.Microsecond}, {Class: "W"}})
 	require.NoError(t, err)
