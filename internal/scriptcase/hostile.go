@@ -121,7 +121,7 @@ func (s *HostileServer) Fill(state string) {
 		return
 	}
 	pipe := s.c.Pipeline()
-	pipe.FlushAll(s.ctx)
+	pipe.FlushAllAsync(s.ctx) // FLUSHALL purges the allocator, which takes longer than the call
 	for _, d := range s.States[state] {
 		pipe.Restore(s.ctx, d.Key, d.TTL, d.Value)
 	}
@@ -144,12 +144,12 @@ local function spoilt(v) return mode == 'replaced' and text or mode == 'continue
 if kind == 'string' then
   redis.call('SET', key, spoilt(redis.call('GET', key)), 'KEEPTTL')
 elseif kind == 'list' then
-  for i, v in ipairs(redis.call('LRANGE', key, 0, 4)) do redis.call('LSET', key, i - 1, spoilt(v)) end
+  for i, v in ipairs(redis.call('LRANGE', key, 0, 1)) do redis.call('LSET', key, i - 1, spoilt(v)) end
 elseif kind == 'hash' then
   local all = redis.call('HGETALL', key)
-  for i = 1, math.min(#all, 10), 2 do redis.call('HSET', key, all[i], spoilt(all[i + 1])) end
+  for i = 1, math.min(#all, 4), 2 do redis.call('HSET', key, all[i], spoilt(all[i + 1])) end
 elseif kind == 'zset' then
-  local all = redis.call('ZRANGE', key, 0, 4, 'WITHSCORES')
+  local all = redis.call('ZRANGE', key, 0, 1, 'WITHSCORES')
   for i = 1, #all, 2 do
     redis.call('ZREM', key, all[i])
     redis.call('ZADD', key, all[i + 1], spoilt(all[i]) .. (i == 1 and '' or i))
@@ -195,11 +195,10 @@ func (s *HostileServer) Run(keys, args []string) (out HostileReply) {
 	for _, v := range slices.Concat(keys, args) {
 		line = append(line, v)
 	}
-	var info [4]*redis.StringCmd
 	pipe := s.c.Pipeline()
-	info[0], info[1] = pipe.Info(s.ctx, "persistence"), pipe.Info(s.ctx, "memory")
+	before := pipe.Info(s.ctx, "persistence", "memory")
 	call := pipe.Do(s.ctx, line...)
-	info[2], info[3] = pipe.Info(s.ctx, "persistence"), pipe.Info(s.ctx, "memory")
+	after := pipe.Info(s.ctx, "persistence", "memory")
 	_, _ = pipe.Exec(s.ctx)
 	out.Err = call.Err()
 	if errors.Is(out.Err, redis.Nil) {
@@ -210,15 +209,15 @@ func (s *HostileServer) Run(keys, args []string) (out HostileReply) {
 		out.Late = out.Err
 		return out
 	}
-	field := func(i int, name string) int {
-		_, rest, _ := strings.Cut(info[i].Val(), "\n"+name+":")
+	field := func(info *redis.StringCmd, name string) int {
+		_, rest, _ := strings.Cut(info.Val(), "\n"+name+":")
 		line, _, _ := strings.Cut(rest, "\r")
 		return lab.Must(strconv.Atoi(line))
 	}
-	out.Changed = field(0, "rdb_changes_since_last_save") != field(2, "rdb_changes_since_last_save")
+	out.Changed = field(before, "rdb_changes_since_last_save") != field(after, "rdb_changes_since_last_save")
 	if out.Changed {
 		s.state = ""
 	}
-	out.Lua, out.Grown = field(3, "used_memory_lua"), field(3, "used_memory")-field(1, "used_memory")
+	out.Lua, out.Grown = field(after, "used_memory_lua"), field(after, "used_memory")-field(before, "used_memory")
 	return out
 }
