@@ -2,11 +2,11 @@ package queue
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
 
+	"github.com/luatomic/luatomic/internal/exact"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -19,19 +19,15 @@ type Codec interface {
 	Unmarshal(data []byte, v any) error
 }
 
-type jsonCodec struct{}
-
-func (jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
-func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
-
 // Kind is a kind of job with the type of its body. A program declares each kind once, as a variable.
 type Kind[T any] struct {
 	name  string
 	codec Codec
 }
 
-// NewKind returns the kind of that name, whose bodies are JSON. It sends nothing. Job and Push report a bad name.
-func NewKind[T any](name string) Kind[T] { return Kind[T]{name: name, codec: jsonCodec{}} }
+// NewKind returns the kind of that name, whose bodies are JSON. It sends nothing. Job and Push report a bad name, and
+// refuse a value with a string that is not UTF-8, which encoding/json would change: bytes belong into a []byte.
+func NewKind[T any](name string) Kind[T] { return Kind[T]{name: name, codec: exact.Codec{}} }
 
 // WithCodec returns the kind with another encoding of its bodies. All processes must use the same encoding.
 func (k Kind[T]) WithCodec(c Codec) Kind[T] {

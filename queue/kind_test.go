@@ -81,12 +81,18 @@ func TestKinds(t *testing.T) {
 	require.Equal(t, 2, out.Acked)
 }
 
-// What cannot be encoded is an error of the push, with the kind.
+// What cannot be encoded is an error of the push, with the kind. JSON would change a string that is not UTF-8.
 func TestKindThatCannotBeEncoded(t *testing.T) {
 	t.Parallel()
 	q, _ := lab.NewQueue(t, nil)
 	_, err := queue.NewKind[chan int]("pipe").Push(t.Context(), q, nil)
 	require.ErrorContains(t, err, `job of kind "pipe": a chan int cannot be encoded`)
+	_, err = queue.NewKind[map[string]string]("text").Push(t.Context(), q, map[string]string{"name": "Jos\xe9"})
+	require.ErrorContains(t, err, `job of kind "text": a map[string]string cannot be encoded: a string in it is not`)
+	require.NotContains(t, err.Error(), "Jos")
+	_, err = queue.NewKind[[]byte]("bytes").Push(t.Context(), q, []byte("Jos\xe9"))
+	require.NoError(t, err)
+	require.Equal(t, 1, lab.Must(q.Stats(t.Context())).Ready)
 }
 
 type reversed struct{}

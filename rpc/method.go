@@ -88,7 +88,11 @@ func (m Method[Req, Res]) ServeWith(b *Bus, h func(context.Context, Req) (Res, e
 		if err != nil {
 			return nil, err
 		}
-		return codec.Marshal(out)
+		body, err := codec.Marshal(out)
+		if err != nil {
+			return nil, fmt.Errorf("the result cannot be encoded: %w", err)
+		}
+		return body, nil
 	})
 }
 

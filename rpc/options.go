@@ -2,11 +2,11 @@ package rpc
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/exact"
 	"github.com/luatomic/luatomic/internal/wire"
 )
 
@@ -30,7 +30,7 @@ type Options struct {
 	// Default 5 s. Below 0, the contexts of the handlers end immediately.
 	Grace time.Duration
 	// Codec encodes requests and results. All processes of a bus must use the same codec, except for methods with their
-	// own codec. Default JSON.
+	// own codec. Default JSON, which refuses a string that is not UTF-8.
 	Codec Codec
 	// Wrap are run around each handler of this node, the first one outermost. Each has the request's headers in call,
 	// and either calls next once or returns an error, which goes to the caller. A request whose next failed fails, even
@@ -60,14 +60,9 @@ type Codec interface {
 	Unmarshal(data []byte, v any) error
 }
 
-type jsonCodec struct{}
-
-func (jsonCodec) Marshal(v any) ([]byte, error)      { return json.Marshal(v) }
-func (jsonCodec) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
-
 // decodeAs decodes a value of that type.
 func decodeAs[T any](c Codec, data []byte) (v T, err error) {
-	if t := reflect.TypeFor[T](); t.Kind() == reflect.Pointer && c != (jsonCodec{}) {
+	if t := reflect.TypeFor[T](); t.Kind() == reflect.Pointer && c != (exact.Codec{}) {
 		p := reflect.New(t.Elem())
 		if err = c.Unmarshal(data, p.Interface()); err == nil {
 			v = p.Interface().(T)
@@ -107,6 +102,6 @@ func (o *Options) setDefaults() {
 		o.Concurrency = 64
 	}
 	if o.Codec == nil {
-		o.Codec = jsonCodec{}
+		o.Codec = exact.Codec{}
 	}
 }

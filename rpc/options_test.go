@@ -77,6 +77,25 @@ func TestRPCCodecThatFails(t *testing.T) {
 	}
 }
 
+// JSON would change a string that is not UTF-8: neither a request nor a result arrives as another one.
+func TestStringsThatJSONWouldChangeAreRefused(t *testing.T) {
+	t.Parallel()
+	var runs atomic.Int64
+	b := lab.Serving(t, lab.Echo, luatomictest.Client(t), luatomictest.Namespace(t),
+		&rpc.Options{Lease: 15 * time.Second}, func(context.Context, string) (string, error) {
+			runs.Add(1)
+			return "Jos\xe9", nil
+		})
+	_, err := lab.Echo.Call(t.Context(), b, "Jos\xe9")
+	require.ErrorContains(t, err, "the request cannot be encoded: a string in it is not UTF-8")
+	require.Zero(t, runs.Load())
+	_, err = lab.Echo.Call(t.Context(), b, "x")
+	var remote *rpc.RemoteError
+	require.ErrorAs(t, err, &remote)
+	require.Equal(t, rpc.CodeError, remote.Code)
+	require.Contains(t, remote.Message, "the result cannot be encoded: a string in it is not UTF-8")
+}
+
 // A time-out above what a request can ask for is cut to that: a node would refuse the
 // frame, and the caller wait.
 func TestLongestTimeout(t *testing.T) {

@@ -53,7 +53,7 @@ func (m StreamMethod[Req, Res]) Serve(
 		err = h(ctx, in, func(part Res) error {
 			body, err := b.opts.Codec.Marshal(part)
 			if err != nil {
-				return err
+				return fmt.Errorf("the part cannot be encoded: %w", err)
 			}
 			return s.send(ctx, body)
 		})

@@ -1,4 +1,4 @@
-// Package exact finds what encoding/json changes without an error: it writes U+FFFD in place of bytes that are not
+// Package exact refuses what encoding/json changes without an error: it writes U+FFFD in place of bytes that are not
 // UTF-8.
 package exact
 
@@ -6,9 +6,28 @@ import (
 	"bytes"
 	"encoding"
 	"encoding/json"
+	"errors"
 	"reflect"
 	"unicode/utf8"
 )
+
+// errText is the error of Codec.Marshal.
+var errText = errors.New("a string in it is not UTF-8, which JSON would change; use []byte for bytes, or another Codec")
+
+// Codec encodes and decodes values with encoding/json. Marshal fails for a value that JSON would change.
+type Codec struct{}
+
+// Marshal encodes a value.
+func (Codec) Marshal(v any) ([]byte, error) {
+	text, err := json.Marshal(v)
+	if err == nil && !JSON(v, text) {
+		return nil, errText
+	}
+	return text, err
+}
+
+// Unmarshal decodes text into what v points to.
+func (Codec) Unmarshal(text []byte, v any) error { return json.Unmarshal(text, v) }
 
 // JSON reports whether text, which encoding/json made of the value, has the strings of the value. It has not where a
 // string or a key of a map in it is not UTF-8. What a json.Marshaler returns counts as it is: U+FFFD in a
