@@ -91,10 +91,10 @@ func (o *AccessOptions) rights() rights {
 		case RoleLock:
 			r.add(lockKinds, o.lockChannels(), scriptsOf("lock_", "sem_"), "publish", "subscribe", "unsubscribe")
 		case RoleCaller:
-			r.add(callKinds, []string{"rpc:{"}, callerScripts(), "get", "set", "hlen", "unlink", "subscribe",
+			r.add(callKinds, []string{"rpc:{"}, callerScripts(), "get", "set", "hget", "unlink", "subscribe",
 				"unsubscribe")
 		case RoleNode:
-			r.add(callKinds, []string{"rpc:{"}, scriptsOf("rpc_"), "get", "set", "hlen", "unlink", "subscribe",
+			r.add(callKinds, []string{"rpc:{"}, scriptsOf("rpc_"), "get", "set", "hget", "unlink", "subscribe",
 				"unsubscribe")
 		case RolePage:
 			r.pattern = "%R~"

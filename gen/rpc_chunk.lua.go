@@ -13,7 +13,7 @@ import (
 )
 
 // RPCChunkSHA is the SHA-1 of rpc_chunk.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCChunkSHA = "f7dfb1a7a03de58280c9e17355fd23bcfd06161f"
+const RPCChunkSHA = "efa003457601e6e18b6ec4ac7ea4798088ac284a"
 
 // RPCChunkScript is scripts/rpc_chunk.lua.
 var RPCChunkScript = lua.Script{
@@ -21,7 +21,7 @@ var RPCChunkScript = lua.Script{
 	SHA:         RPCChunkSHA,
 	Source:      &scripts.RPCChunk,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 52,
+	WritesAfter: 57,
 	Keys: []lua.Key{
 		{Name: "record", Type: "string"},
 		{Name: "chunks", Type: "hash"},
@@ -30,8 +30,9 @@ var RPCChunkScript = lua.Script{
 
 // RPCChunkParams are the keys and arguments of RPCChunk.
 type RPCChunkParams struct {
-	Record  string // KEYS[1], string: see rpc_call.lua
-	Chunks  string // KEYS[2], hash: parts by their number
+	Record string // KEYS[1], string: see rpc_call.lua
+	// KEYS[2], hash: parts by their number; 0: the number of the last part that the caller has read.
+	Chunks  string
 	Node    string // ARGV[1]
 	Attempt int64  // ARGV[2], at least 1
 	Seq     int64  // ARGV[3], at least 1: number of the part
@@ -68,11 +69,14 @@ func (v RPCChunkResult) String() string {
 
 // RPCChunk stores one part of a streaming reply under its number and notifies the callers.
 //
+// A late copy of a part that the caller has read does nothing.
+//
 //   - Contract, dup-only: an error half-way leaves the part stored and the callers not notified; a
 //     caller reads it later.
 //   - Retry: safe; sent again after a lost reply; the same part is stored again.
 //   - KEYS[1]: record, string: see rpc_call.lua.
-//   - KEYS[2]: chunks, hash: parts by their number.
+//   - KEYS[2]: chunks, hash: parts by their number; 0: the number of the last part that the caller
+//     has read.
 //   - Reply: missing: no record, or cancelled; stale: the request belongs to another node or
 //     attempt.
 //   - Cost: O(1).

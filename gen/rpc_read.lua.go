@@ -11,7 +11,7 @@ import (
 )
 
 // RPCReadSHA is the SHA-1 of rpc_read.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCReadSHA = "6f9ff1bcaea9ffb25a7faefeb79590fa8d2e1a47"
+const RPCReadSHA = "f45433bb6a4a8ea92585ff663914216ed2845fe6"
 
 // RPCReadScript is scripts/rpc_read.lua.
 var RPCReadScript = lua.Script{
@@ -19,7 +19,7 @@ var RPCReadScript = lua.Script{
 	SHA:         RPCReadSHA,
 	Source:      &scripts.RPCRead,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 37,
+	WritesAfter: 43,
 	Keys: []lua.Key{
 		{Name: "chunks", Type: "hash"},
 	},
@@ -27,7 +27,7 @@ var RPCReadScript = lua.Script{
 
 // RPCReadParams are the keys and arguments of RPCRead.
 type RPCReadParams struct {
-	Chunks  string // KEYS[1], hash: parts by their number
+	Chunks  string // KEYS[1], hash: see rpc_chunk.lua
 	From    int64  // ARGV[1], at least 0: the first part to read; 0: delete parts
 	Read    int64  // ARGV[2], at least 0: the last part to delete
 	Count   int64  // ARGV[3], 0 to 500: the most parts to read, or how many to delete
@@ -38,9 +38,12 @@ type RPCReadParams struct {
 
 // RPCRead reads parts of a streaming reply, or deletes the parts that the caller has read.
 //
+// The number of the last part that was read stays with the parts: the node may ask for it, and no
+// late copy of such a part is stored.
+//
 //   - Contract, dup-only: an error half-way leaves parts that expire.
 //   - Retry: safe; sent again after a lost reply; a caller reads no part twice.
-//   - KEYS[1]: chunks, hash: parts by their number.
+//   - KEYS[1]: chunks, hash: see rpc_chunk.lua.
 //   - Reply: the parts in order, up to the first missing one.
 //   - Cost: O(n) for n parts.
 func RPCRead(ctx context.Context, c lua.Client, p RPCReadParams) ([][]byte, error) {

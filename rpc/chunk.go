@@ -41,7 +41,7 @@ func (s *sender) send(ctx context.Context, body []byte) error {
 		return err
 	}
 	s.sent++
-	return s.bus.awaitCredit(ctx, s.work, s.sent)
+	return s.bus.awaitCredit(ctx, s.work)
 }
 
 // reply is the reply to the call: how many parts there are. It is an error if that is not known.
@@ -81,7 +81,7 @@ func (b *Bus) sendChunk(ctx context.Context, w *work, seq uint64, body []byte) e
 // awaitCredit waits until the caller has read enough of what was sent. The notice of that can be lost, so awaitCredit
 // asks the server from time to time. A goroutine asks, one question at a time, because go-redis may ignore the end of
 // ctx.
-func (b *Bus) awaitCredit(ctx context.Context, w *work, seq uint64) error {
+func (b *Bus) awaitCredit(ctx context.Context, w *work) error {
 	var asking chan struct{} // most parts wait for nothing
 	for {
 		credit, open := w.creditSoFar()
@@ -98,7 +98,7 @@ func (b *Bus) awaitCredit(ctx context.Context, w *work, seq uint64) error {
 			select {
 			case asking <- struct{}{}:
 				go func() {
-					b.readCredit(ctx, w.ID, seq)
+					b.readCredit(ctx, w.ID)
 					<-asking
 				}()
 			default:
@@ -111,11 +111,11 @@ func (b *Bus) awaitCredit(ctx context.Context, w *work, seq uint64) error {
 	}
 }
 
-// readCredit counts parts as read that are no longer stored.
-func (b *Bus) readCredit(ctx context.Context, id string, seq uint64) {
-	stored, err := nodes.Read(ctx, b.client, redis.NewIntCmd(ctx, "hlen", b.keys.Chunks(id))).Result()
-	if err == nil && uint64(stored) <= seq {
-		b.serving.credit(id, seq-uint64(stored))
+// readCredit asks the server which part the caller has read last.
+func (b *Bus) readCredit(ctx context.Context, id string) {
+	get := redis.NewStringCmd(ctx, "hget", b.keys.Chunks(id), "0")
+	if read, err := nodes.Read(ctx, b.client, get).Uint64(); err == nil {
+		b.serving.credit(id, read)
 	}
 }
 

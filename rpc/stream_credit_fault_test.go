@@ -163,3 +163,39 @@ func TestAStreamEndsAlthoughItsPartsCannotBeRemoved(t *testing.T) {
 	require.Equal(t, 100, lab.Soon(t, 20*time.Second, "the end of the stream", read))
 	require.Positive(t, refused.Load())
 }
+
+// The words of a caller that it has read parts are lost, and late copies of these parts arrive. The node asks the
+// server what was read, and sends the rest.
+func TestLateCopiesOfPartsDoNotHoldUpTheirStream(t *testing.T) {
+	t.Parallel()
+	ctx, name, nodes, own := t.Context(), luatomictest.Namespace(t), luatomictest.Client(t), luatomictest.Client(t)
+	lua.Direct(nodes) // the hooks see no shared round trips
+	lua.Direct(own)
+	sent := make(chan []any, 20)
+	nodes.AddHook(lab.Before(func(cmds ...redis.Cmder) {
+		for _, cmd := range cmds {
+			if lab.OfScript(cmd, lab.Digest(&gen.RPCChunkScript)) {
+				sent <- cmd.Args()
+			}
+		}
+	}))
+	own.AddHook(lab.Before(func(cmds ...redis.Cmder) {
+		for _, cmd := range cmds {
+			if lab.OfScript(cmd, lab.Digest(&gen.RPCReadScript)) {
+				cmd.Args()[7] = "" // the notice
+			}
+		}
+	}))
+	node := lab.OpenBus(t, nodes, name, &quick)
+	serveCount(t, node, 400_000)
+	require.NoError(t, node.Ready(ctx))
+	bounded, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	parts, copies := 0, luatomictest.Client(t)
+	for _, err := range count.Call(bounded, lab.OpenBus(t, own, name, nil), 6) {
+		require.NoError(t, err, parts)
+		parts++
+		require.NoError(t, copies.Do(ctx, <-sent...).Err())
+	}
+	require.Equal(t, 6, parts)
+}

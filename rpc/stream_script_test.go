@@ -36,7 +36,35 @@ func TestPartsAreDeletedWithoutAMessage(t *testing.T) {
 	require.NoError(t, scriptcase.Streamed(ctx, c, k))
 	read := gen.RPCReadParams{Chunks: "{" + k + "}:s:1", Read: 2, Count: 2, Channel: k + "n"}
 	require.Empty(t, published(t, c, k, func() { lab.Must(gen.RPCRead(ctx, c, read)) }))
-	require.Zero(t, c.Exists(ctx, read.Chunks).Val())
+	require.Equal(t, map[string]string{"0": "2"}, c.HGetAll(ctx, read.Chunks).Val(), "what was read")
+}
+
+// What was read is known for as long as the parts would stay. A late copy of a read changes it no more, and makes no
+// key, which would stay for good. A late copy of a part that was read is not stored.
+func TestWhatWasReadIsKnown(t *testing.T) {
+	t.Parallel()
+	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	require.NoError(t, scriptcase.Asked(ctx, c, k))
+	chunk := gen.RPCChunkParams{Record: "{" + k + "}:r:1", Chunks: "{" + k + "}:s:1", Node: "n", Attempt: 1,
+		Frame: []byte("part"), Outbox: k, Keep: time.Minute}
+	send := func(seq int64) {
+		chunk.Seq = seq
+		require.Equal(t, gen.RPCChunkResultAccepted, lab.Must(gen.RPCChunk(ctx, c, chunk)))
+	}
+	read := gen.RPCReadParams{Chunks: chunk.Chunks, Read: 1, Count: 1}
+	lab.Must(gen.RPCRead(ctx, c, read))
+	require.Zero(t, c.Exists(ctx, chunk.Chunks).Val())
+	send(1)
+	send(2)
+	read.Read, read.Count = 2, 2
+	lab.Must(gen.RPCRead(ctx, c, read))
+	read.Read, read.Count = 1, 1
+	lab.Must(gen.RPCRead(ctx, c, read))
+	require.Empty(t, published(t, c, k, func() { send(2) }))
+	require.Equal(t, map[string]string{"0": "2"}, c.HGetAll(ctx, chunk.Chunks).Val())
+	require.Positive(t, c.PTTL(ctx, chunk.Chunks).Val())
+	send(3)
+	require.Equal(t, map[string]string{"0": "2", "3": "part"}, c.HGetAll(ctx, chunk.Chunks).Val())
 }
 
 // A caller reads parts in order, up to the first missing one, and no more than a megabyte and one part at a time.

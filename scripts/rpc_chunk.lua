@@ -1,9 +1,11 @@
 --- RPCChunk stores one part of a streaming reply under its number and notifies the callers.
 ---
+--- A late copy of a part that the caller has read does nothing.
+---
 ---@contract dup-only  an error half-way leaves the part stored and the callers not notified; a caller reads it later
 ---@retry    safe  the same part is stored again
 ---@key      record   string  see rpc_call.lua
----@key      chunks   hash    parts by their number
+---@key      chunks   hash    parts by their number; 0: the number of the last part that the caller has read
 ---@arg      node     string
 ---@arg      attempt  int  min=1
 ---@arg      seq      int  min=1  number of the part
@@ -39,13 +41,16 @@ if type(head) == 'table' then
   error(head)
 end
 -- A key of the wrong type stops the script here.
-redis.call('HLEN', chunks)
+local read = redis.call('HGET', chunks, '0')
 local claim = 'p' .. attempt .. ' ' .. node .. '\n'
 if head == '' or string.sub(head, 1, 1) == 'x' then
   return 0
 end
 if string.sub(head, 1, #claim) ~= claim then
   return 3
+end
+if number <= (tonumber(read or '0') or 0) then
+  return 1
 end
 local from = string.find(head, '\t', #claim + 1, true) + 1
 local callers = string.sub(head, from, string.find(head, '\n', from, true) - 1)
