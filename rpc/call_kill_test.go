@@ -225,8 +225,7 @@ func TestRPCLeavingNodeLosesNoCall(t *testing.T) {
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
-	leaving, err := rpc.NewBus(c, name, nil)
-	require.NoError(t, err)
+	leaving := lab.NewBus(t, c, name, nil)
 	entered, finish := make(chan struct{}, 100), make(chan struct{})
 	require.NoError(t, hold.Serve(leaving, func(ctx context.Context, _ string) (string, error) {
 		entered <- struct{}{}
@@ -245,7 +244,7 @@ func TestRPCLeavingNodeLosesNoCall(t *testing.T) {
 	luatomictest.Eventually(t, 20*time.Second, "the method is withdrawn", func() bool {
 		return c.ZCard(t.Context(), "rpc:{"+name+"}:methods").Val() == 1 // of the node that stays
 	})
-	_, err = hold.Call(t.Context(), caller, "")
+	_, err := hold.Call(t.Context(), caller, "")
 	require.ErrorIs(t, err, rpc.ErrNoResponders)
 	close(finish)
 	out := <-held

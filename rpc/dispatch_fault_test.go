@@ -90,8 +90,7 @@ func TestKeyedCallRunsOnceWhateverItsFirstCallerDoes(t *testing.T) {
 // stopped starts a node whose handler waits for the end of its context, has it called, and stops it in order.
 func stopped(t *testing.T, m rpc.Method[string, string], c *redis.Client, name string, opts *rpc.CallOptions) result {
 	t.Helper()
-	b, err := rpc.NewBus(c, name, &rpc.Options{Grace: -1})
-	require.NoError(t, err)
+	b := lab.NewBus(t, c, name, &rpc.Options{Grace: -1})
 	entered := make(chan struct{}, 1)
 	require.NoError(t, m.Serve(b, func(ctx context.Context, _ string) (string, error) {
 		entered <- struct{}{}

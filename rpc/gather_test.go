@@ -81,8 +81,7 @@ func TestRPCGather(t *testing.T) {
 			<-entered
 		}
 		// A node that comes now is not asked, and one without a subscriber is not waited for.
-		late, err := rpc.NewBus(c, name, nil)
-		require.NoError(t, err)
+		late := lab.NewBus(t, c, name, nil)
 		require.NoError(t, lab.Echo.Serve(late, answering("late")))
 		lab.RunBus(t, late)
 		require.NoError(t, late.Ready(ctx))

@@ -96,8 +96,7 @@ func TestBadInputOfCalls(t *testing.T) {
 // A method without a handler would fail each call.
 func TestServeRefusesNoHandler(t *testing.T) {
 	t.Parallel()
-	b, err := rpc.NewBus(luatomictest.Client(t), luatomictest.Namespace(t), nil)
-	require.NoError(t, err)
+	b := lab.NewBus(t, luatomictest.Client(t), luatomictest.Namespace(t), nil)
 	for what, err := range map[string]error{
 		"Serve": lab.Echo.Serve(b, nil), "ServeWith": lab.Echo.ServeWith(b, nil, &rpc.ServeOptions{}),
 		"stream": countTo.Serve(b, nil),

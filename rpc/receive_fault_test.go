@@ -25,8 +25,7 @@ func TestRPCStalledConsumersHoldUpNoCall(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
-	b, err := rpc.NewBus(c, name, &rpc.Options{Timeout: 10 * time.Minute})
-	require.NoError(t, err)
+	b := lab.NewBus(t, c, name, &rpc.Options{Timeout: 10 * time.Minute})
 	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
 	flood := rpc.NewStreamMethod[int, string]("flood")
 	require.NoError(t, flood.Serve(b, func(ctx context.Context, n int, send func(string) error) error {

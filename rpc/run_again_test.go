@@ -64,8 +64,7 @@ func soon(t *testing.T) context.Context {
 func TestOperationsWaitForTheNextRun(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-	b, err := rpc.NewBus(c, name, nil)
-	require.NoError(t, err)
+	b := lab.NewBus(t, c, name, nil)
 	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
 	serveCountTo(t, b)
 	stop := lab.RunBus(t, b)
@@ -90,7 +89,7 @@ func TestOperationsWaitForTheNextRun(t *testing.T) {
 	other := lab.OpenBus(t, c, name, nil)
 	lab.RunBus(t, b)
 	require.NoError(t, lab.Soon(t, time.Minute, "Ready", ended["Ready"]))
-	_, err = lab.Echo.Call(ctx, other, "x")
+	_, err := lab.Echo.Call(ctx, other, "x")
 	require.NoError(t, err, "every bus can call what is ready")
 	delete(ended, "Ready")
 	for what, err := range ended {
@@ -107,8 +106,7 @@ func TestCallsWhileRunEnds(t *testing.T) {
 	require.NoError(t, node.Ready(ctx))
 	own := luatomictest.Client(t)
 	lua.Direct(own) // the hook sees no shared round trip
-	b, err := rpc.NewBus(own, name, nil)
-	require.NoError(t, err)
+	b := lab.NewBus(t, own, name, nil)
 	stop := lab.RunBus(t, b)
 	require.NoError(t, b.Ready(ctx))
 	ending, end := make(chan struct{}), make(chan struct{})
@@ -147,8 +145,7 @@ func TestABindDoesNotOutlastItsRun(t *testing.T) {
 	t.Parallel()
 	ctx, name, c := t.Context(), luatomictest.Namespace(t), luatomictest.Client(t)
 	lua.Direct(c) // the hook sees no shared round trip
-	b, err := rpc.NewBus(c, name, nil)
-	require.NoError(t, err)
+	b := lab.NewBus(t, c, name, nil)
 	stop := lab.RunBus(t, b)
 	var again atomic.Bool
 	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCBindScript), Do: func(run func() error) error {

@@ -21,8 +21,7 @@ func TestANodeThatLeavesIsNotReady(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	other := lab.Serving(t, lab.Echo, c, name, &rpc.Options{Timeout: time.Minute}, lab.Upper)
-	b, err := rpc.NewBus(c, name, &rpc.Options{Grace: time.Minute})
-	require.NoError(t, err)
+	b := lab.NewBus(t, c, name, &rpc.Options{Grace: time.Minute})
 	entered, call, result := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	require.NoError(t, hold.Serve(b, func(ctx context.Context, _ string) (string, error) {
 		close(entered)
@@ -63,8 +62,7 @@ func TestConnectionsEndWithRun(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	reported := make(chan error, 100)
-	b, err := rpc.NewBus(c, name, &rpc.Options{OnError: func(err error) { reported <- err }})
-	require.NoError(t, err)
+	b := lab.NewBus(t, c, name, &rpc.Options{OnError: func(err error) { reported <- err }})
 	stop := lab.RunBus(t, b)
 	require.NoError(t, b.Ready(ctx))
 	require.NoError(t, b.Bind(ctx, "old"))
@@ -104,8 +102,7 @@ func TestACallAfterItsTimeIsNotMade(t *testing.T) {
 // What needs Run and does not get it has not been sent: a call can be made again.
 func TestACallWithoutRunIsNotExecuted(t *testing.T) {
 	t.Parallel()
-	b, err := rpc.NewBus(luatomictest.Client(t), luatomictest.Namespace(t), nil)
-	require.NoError(t, err)
+	b := lab.NewBus(t, luatomictest.Client(t), luatomictest.Namespace(t), nil)
 	operations := needsRun(b)
 	for _, what := range []string{"Call", "Gather", "stream"} {
 		err := operations[what](soon(t))

@@ -171,8 +171,7 @@ func TestGraceIsBounded(t *testing.T) {
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
 	began := make(chan struct{})
-	b, err := rpc.NewBus(c, name, &rpc.Options{Grace: 300 * time.Millisecond})
-	require.NoError(t, err)
+	b := lab.NewBus(t, c, name, &rpc.Options{Grace: 300 * time.Millisecond})
 	require.NoError(t, lab.Echo.Serve(b, func(ctx context.Context, _ string) (string, error) {
 		close(began)
 		<-ctx.Done()
@@ -237,13 +236,12 @@ func TestRunEndsWhileTheServerTakesNoAnswer(t *testing.T) {
 func TestBusRunsOnceAtATime(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	b, err := rpc.NewBus(luatomictest.Client(t), luatomictest.Namespace(t), nil)
-	require.NoError(t, err)
+	b := lab.NewBus(t, luatomictest.Client(t), luatomictest.Namespace(t), nil)
 	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
 	stop := lab.RunBus(t, b)
 	require.NoError(t, b.Ready(ctx))
 	require.ErrorContains(t, b.Run(ctx), "runs already")
-	_, err = lab.Echo.Call(ctx, b, "x")
+	_, err := lab.Echo.Call(ctx, b, "x")
 	require.NoError(t, err)
 	stop()
 	_, err = lab.Echo.Call(soon(t), b, "x")
@@ -261,8 +259,7 @@ func TestRPCLeavingNodeAnswersAndIsGone(t *testing.T) {
 	t.Parallel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	entered := make(chan struct{}, 2)
-	b, err := rpc.NewBus(c, name, nil)
-	require.NoError(t, err)
+	b := lab.NewBus(t, c, name, nil)
 	require.NoError(t, lab.Echo.Serve(b, func(ctx context.Context, _ string) (string, error) {
 		entered <- struct{}{}
 		<-ctx.Done()
@@ -325,8 +322,7 @@ func TestCallsEndWithTheirBus(t *testing.T) {
 		close(told)
 		return "", nil
 	})
-	b, err := rpc.NewBus(c, name, &rpc.Options{Timeout: time.Hour})
-	require.NoError(t, err)
+	b := lab.NewBus(t, c, name, &rpc.Options{Timeout: time.Hour})
 	stop := lab.RunBus(t, b)
 	require.NoError(t, b.Ready(ctx))
 	called := startCall(t, lab.Echo, b, "x")

@@ -56,7 +56,7 @@ func TestRPCStreamsSurviveCutConnections(t *testing.T) {
 // A handler may send from several goroutines: each part arrives, once.
 func TestPartsOfSeveralGoroutines(t *testing.T) {
 	t.Parallel()
-	b := lab.OpenBus(t, luatomictest.Client(t), luatomictest.Namespace(t), nil)
+	b := lab.OpenBus(t, luatomictest.Client(t), luatomictest.Namespace(t), &rpc.Options{Lease: 15 * time.Second})
 	require.NoError(t, countTo.Serve(b, func(_ context.Context, n int, send func(int) error) error {
 		errs := make(chan error, n)
 		for i := range n {
@@ -134,8 +134,7 @@ func TestAStreamWithoutItsPartsEndsWithRun(t *testing.T) {
 		}
 		return errors.New("no connection")
 	}})
-	caller, err := rpc.NewBus(c, name, nil)
-	require.NoError(t, err)
+	caller := lab.NewBus(t, c, name, nil)
 	stop := lab.RunBus(t, caller)
 	require.NoError(t, caller.Ready(ctx))
 	ended := make(chan error, 1)
@@ -150,7 +149,7 @@ func TestAStreamWithoutItsPartsEndsWithRun(t *testing.T) {
 	})
 	luatomictest.Eventually(t, 20*time.Second, "the caller has it", caller.Answered)
 	stop()
-	err = lab.Soon(t, 20*time.Second, "the end", ended)
+	err := lab.Soon(t, 20*time.Second, "the end", ended)
 	require.ErrorContains(t, err, "it has ended; the handler may have run")
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
 }

@@ -91,7 +91,7 @@ func TestAPartOfUnknownOutcomeEndsTheStream(t *testing.T) {
 		}
 		return run()
 	}})
-	node := lab.OpenBus(t, c, name, nil)
+	node := lab.OpenBus(t, c, name, &rpc.Options{Lease: 15 * time.Second})
 	sent := make(chan error, 2)
 	require.NoError(t, countTo.Serve(node, func(_ context.Context, n int, send func(int) error) error {
 		for i := range n {

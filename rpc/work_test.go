@@ -68,8 +68,7 @@ func TestTheTimeOfACallBeginsBeforeRun(t *testing.T) {
 			return err
 		},
 	} {
-		caller, err := rpc.NewBus(c, name, nil)
-		require.NoError(t, err)
+		caller := lab.NewBus(t, c, name, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		over, _ := ctx.Deadline()
 		begins := make(chan time.Duration, 1)

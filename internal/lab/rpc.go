@@ -15,6 +15,19 @@ import (
 
 var Echo = rpc.NewMethod[string, string]("echo")
 
+// NewBus returns a bus that the test runs itself. Without a lease it has one that outlasts a pause of the machine.
+func NewBus(t testing.TB, client redis.UniversalClient, name string, opts *rpc.Options) *rpc.Bus {
+	t.Helper()
+	var own rpc.Options
+	if opts != nil {
+		own = *opts
+	}
+	own.Lease = cmp.Or(own.Lease, 15*time.Second)
+	b, err := rpc.NewBus(client, name, &own)
+	require.NoError(t, err)
+	return b
+}
+
 // OpenBus runs a bus until the test ends.
 func OpenBus(t testing.TB, client redis.UniversalClient, name string, opts *rpc.Options) *rpc.Bus {
 	t.Helper()
@@ -39,20 +52,13 @@ func RunBus(t testing.TB, b *rpc.Bus) (stop func()) {
 	return stop
 }
 
-// Serving returns a bus that serves the method and is announced. Without a lease it has one that outlasts a pause of
-// the machine.
+// Serving runs a NewBus that serves the method, and is announced, until the test ends.
 func Serving[Req, Res any](
 	t testing.TB, m rpc.Method[Req, Res], client redis.UniversalClient, name string, opts *rpc.Options,
 	h func(context.Context, Req) (Res, error),
 ) *rpc.Bus {
 	t.Helper()
-	var own rpc.Options
-	if opts != nil {
-		own = *opts
-	}
-	own.Lease = cmp.Or(own.Lease, 15*time.Second)
-	b, err := rpc.NewBus(client, name, &own)
-	require.NoError(t, err)
+	b := NewBus(t, client, name, opts)
 	require.NoError(t, m.Serve(b, h))
 	RunBus(t, b)
 	require.NoError(t, b.Ready(t.Context()))
