@@ -325,14 +325,15 @@ func (b *Bus) freeChunks(ctx context.Context, w *waiter, m readMark) {
 	}
 }
 
-// readChunks reads the missed chunks of a streaming reply. If it fails, a heartbeat makes it run again, because the
-// message that announced a large chunk does not come twice.
+// readChunks reads the missed chunks of a streaming reply, until a read fills no gap. If it fails, a heartbeat makes it
+// run again, because the message that announced a large chunk does not come twice.
 func (b *Bus) readChunks(ctx context.Context, id string) {
-	for {
+	for before := uint64(0); ; {
 		from, ok := b.pending.firstGap(id)
-		if !ok {
+		if !ok || from == before {
 			return
 		}
+		before = from
 		frames, err := gen.RPCRead(ctx, b.client, gen.RPCReadParams{
 			Chunks: b.keys.Chunks(id), From: int64(from), Count: maxKeys,
 		})
@@ -345,9 +346,6 @@ func (b *Bus) readChunks(ctx context.Context, id string) {
 			if b.receiveStored(f) != nil {
 				return
 			}
-		}
-		if len(frames) == 0 {
-			return
 		}
 	}
 }

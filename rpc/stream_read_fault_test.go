@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
@@ -112,4 +114,48 @@ func TestAPartOfUnknownOutcomeEndsTheStream(t *testing.T) {
 	require.ErrorIs(t, <-sent, lua.ErrOutcomeUnknown, "no part comes after one that may be lost")
 	require.Equal(t, []int{0}, parts)
 	require.ErrorContains(t, failed, "outcome unknown")
+}
+
+// A part stands under another number than its own, as no program of this library stores it. The caller asks for the
+// missing part with each heartbeat, and not again and again in between.
+func TestAPartUnderAForeignNumberIsNotReadInALoop(t *testing.T) {
+	t.Parallel()
+	c, name, own := luatomictest.Client(t), luatomictest.Namespace(t), luatomictest.Client(t)
+	lua.Direct(own) // the hook sees no shared round trip
+	var reads, beats atomic.Int64
+	own.AddHook(lab.Before(func(cmds ...redis.Cmder) {
+		for _, cmd := range cmds {
+			switch {
+			case lab.OfScript(cmd, lab.Digest(&gen.RPCReadScript)):
+				reads.Add(1)
+			case lab.OfScript(cmd, lab.Digest(&gen.RPCJoinScript)):
+				beats.Add(1)
+			}
+		}
+	}))
+	node := lab.OpenBus(t, c, name, &rpc.Options{Lease: 15 * time.Second})
+	require.NoError(t, countTo.Serve(node, func(ctx context.Context, _ int, _ func(int) error) error {
+		info, _ := rpc.CallFrom(ctx)
+		third := wire.Chunk{ID: info.ID, Seq: 3, Body: []byte("3")}
+		err := c.HSet(ctx, "rpc:{"+name+"}:s:"+info.ID, "1", third.Encode()).Err()
+		<-ctx.Done()
+		return err
+	}))
+	require.NoError(t, node.Ready(t.Context()))
+	caller, ctx := lab.OpenBus(t, own, name, &quick), t.Context()
+	long, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for part, err := range countTo.Call(long, caller, 1) {
+			assert.Error(t, err, part)
+		}
+	}()
+	luatomictest.Eventually(t, 20*time.Second, "a read", func() bool { return reads.Load() > 0 })
+	at := beats.Load()
+	luatomictest.Eventually(t, 20*time.Second, "three heartbeats", func() bool { return beats.Load() >= at+3 })
+	require.LessOrEqual(t, reads.Load(), beats.Load())
+	cancel()
+	<-ended
 }
