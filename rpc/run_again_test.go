@@ -43,14 +43,7 @@ func needsRun(b *rpc.Bus) map[string]func(context.Context) error {
 var countTo = rpc.NewStreamMethod[int, int]("countTo")
 
 func serveCountTo(t *testing.T, b *rpc.Bus) {
-	require.NoError(t, countTo.Serve(b, func(_ context.Context, n int, send func(int) error) error {
-		for i := range n {
-			if err := send(i); err != nil {
-				return err
-			}
-		}
-		return nil
-	}))
+	require.NoError(t, countTo.Serve(b, sendAll))
 }
 
 // soon is a context that ends soon.

@@ -238,3 +238,20 @@ func TestPartsStayForTheTimeOfTheirCaller(t *testing.T) {
 		require.Greater(t, c.PTTL(ctx, key[0]).Val(), 30*time.Minute)
 	}
 }
+
+// A stream has no headers of its reply, so that none of them is too large for it.
+func TestAStreamHasNoReplyHeaders(t *testing.T) {
+	t.Parallel()
+	b := lab.NewBus(t, luatomictest.Client(t), luatomictest.Namespace(t), nil)
+	require.NoError(t, countTo.Serve(b, func(ctx context.Context, n int, send func(int) error) error {
+		for i := range 100 {
+			rpc.ReplyHeader(ctx, fmt.Sprint("h", i), "")
+		}
+		return sendAll(ctx, n, send)
+	}))
+	lab.RunBus(t, b)
+	require.NoError(t, b.Ready(t.Context()))
+	for _, err := range countTo.Call(t.Context(), b, 3) {
+		require.NoError(t, err)
+	}
+}

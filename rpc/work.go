@@ -73,7 +73,7 @@ func (w *work) info() CallInfo {
 // after the handler has returned. A reply has at most 64 headers, 16 KiB together; with more, the call fails.
 func ReplyHeader(ctx context.Context, key, value string) {
 	w, ok := ctx.Value(callKey{}).(*work)
-	if !ok {
+	if !ok || w.Flags&wire.FlagStream != 0 {
 		return
 	}
 	w.bus.serving.mu.Lock()
