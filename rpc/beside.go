@@ -77,29 +77,22 @@ func (w *waiter) given(s *sending, client lua.Client, err error) error {
 	return fmt.Errorf("%w: %w", lua.ErrNotExecuted, body)
 }
 
-// bodies reads bodies from the server. Concurrent reads share a round trip.
-type bodies struct {
-	line *merge.Line[*redis.StringCmd]
-	size atomic.Int64 // of the last one; the next one may be as large
+// readTogether reads values of concurrent reads in one round trip.
+func (b *Bus) readTogether(ctx context.Context, gets []*redis.StringCmd) {
+	if len(gets) == 1 {
+		nodes.Read(ctx, b.client, gets[0])
+		return
+	}
+	_ = nodes.ReadAll(ctx, b.client, gets) // each has its own error
 }
 
-func (s *bodies) init(client lua.Client) {
-	s.line = merge.New(func(ctx context.Context, gets []*redis.StringCmd) {
-		if len(gets) == 1 {
-			nodes.Read(ctx, client, gets[0])
-			return
-		}
-		_ = nodes.ReadAll(ctx, client, gets) // each has its own error
-	})
-}
-
-// read reads a body that the server stores under the key. It returns when ctx ends, whatever the server does.
-func (s *bodies) read(ctx context.Context, key string) (string, error) {
+// readBody reads a body that the server stores under the key.
+func (b *Bus) readBody(ctx context.Context, key string) (string, error) {
 	get := redis.NewStringCmd(ctx, "get", key)
-	if s.line.Do(ctx, get, int(s.size.Load())) != merge.Sent {
+	if b.reads.Do(ctx, get, int(b.bodySize.Load())) != merge.Sent {
 		return "", context.Cause(ctx)
 	}
-	s.size.Store(int64(len(get.Val())))
+	b.bodySize.Store(int64(len(get.Val())))
 	return get.Result()
 }
 
@@ -108,7 +101,7 @@ func (s *bodies) read(ctx context.Context, key string) (string, error) {
 func (b *Bus) getBeside(ctx context.Context, id string) ([]byte, error) {
 	retry := clock.Backoff{First: 10 * time.Millisecond, Last: time.Second}
 	for {
-		text, err := b.bodies.read(ctx, b.keys.Body(id))
+		text, err := b.readBody(ctx, b.keys.Body(id))
 		switch {
 		case errors.Is(err, redis.Nil):
 			return nil, errBodyLost

@@ -8,7 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/internal/merge"
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
@@ -35,7 +38,9 @@ type Bus struct {
 	pending   pending
 	serving   serving
 	bindings  bindings
-	bodies    bodies
+
+	reads    *merge.Line[*redis.StringCmd] // GET and HGET; a caller waits no longer than its context
+	bodySize atomic.Int64                  // of the last body that was read; the next one may be as large
 }
 
 // NewBus returns the bus of that name; nil options mean the defaults. It sends and starts nothing: call Run. It fails
@@ -81,7 +86,7 @@ func (b *Bus) setUp() {
 	b.pending.init()
 	b.serving.init()
 	b.bindings.init()
-	b.bodies.init(b.client)
+	b.reads = merge.New(b.readTogether)
 }
 
 // Node is the unique name of this node: Options.Node and a random part, which changes with each Run after the first.

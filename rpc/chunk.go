@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/gen"
-	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/merge"
 	"github.com/luatomic/luatomic/internal/wire"
 )
 
@@ -79,42 +79,33 @@ func (b *Bus) sendChunk(ctx context.Context, w *work, seq uint64, body []byte) e
 }
 
 // awaitCredit waits until the caller has read enough of what was sent. The notice of that can be lost, so awaitCredit
-// asks the server from time to time. A goroutine asks, one question at a time, because go-redis may ignore the end of
-// ctx.
+// asks the server from time to time.
 func (b *Bus) awaitCredit(ctx context.Context, w *work) error {
-	var asking chan struct{} // most parts wait for nothing
-	for {
-		credit, open := w.creditSoFar()
-		if open {
-			return nil
-		}
-		timer := time.NewTimer(b.opts.Lease / 3)
+	credit, open := w.creditSoFar()
+	if open {
+		return nil // most parts wait for nothing
+	}
+	tick := time.NewTicker(b.opts.Lease / 3)
+	defer tick.Stop()
+	for ; !open; _, open = w.creditSoFar() {
 		select {
 		case <-credit:
-		case <-timer.C:
-			if asking == nil {
-				asking = make(chan struct{}, 1)
-			}
-			select {
-			case asking <- struct{}{}:
-				go func() {
-					b.readCredit(ctx, w.ID)
-					<-asking
-				}()
-			default:
-			}
 		case <-ctx.Done():
-			timer.Stop()
 			return context.Cause(ctx)
+		case <-tick.C:
+			b.readCredit(ctx, w.ID)
 		}
-		timer.Stop()
 	}
+	return nil
 }
 
 // readCredit asks the server which part the caller has read last.
 func (b *Bus) readCredit(ctx context.Context, id string) {
 	get := redis.NewStringCmd(ctx, "hget", b.keys.Chunks(id), "0")
-	if read, err := nodes.Read(ctx, b.client, get).Uint64(); err == nil {
+	if b.reads.Do(ctx, get, 0) != merge.Sent {
+		return
+	}
+	if read, err := get.Uint64(); err == nil {
 		b.serving.credit(id, read)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/wire"
@@ -113,7 +112,7 @@ func refusal(method string, outcome gen.RPCDecideOutcome) error {
 }
 
 func lostCall(method, node string) error {
-	return fmt.Errorf("luatomic: call %s: the handler may have run: %w: %s", strconv.Quote(method), ErrNodeLost, node)
+	return fmt.Errorf("luatomic: call %q: the handler may have run: %w: %s", method, ErrNodeLost, node)
 }
 
 // leftHalfway is the error of a call whose handler's context ended.
