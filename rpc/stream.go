@@ -248,12 +248,20 @@ func (p *pending) lacksChunks(s *stream, last uint64) bool {
 func (p *pending) deliverChunk(c *wire.Chunk) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w := p.calls[c.ID]
-	if w == nil || w.stream == nil || c.Seq <= w.stream.read || c.Seq > w.stream.read+2*window {
+	s := p.streamLocked(c.ID)
+	if s == nil || c.Seq <= s.read || c.Seq > s.read+2*window {
 		return
 	}
-	w.stream.chunks[c.Seq] = c.Body
-	offer(w.stream.changed)
+	s.chunks[c.Seq] = c.Body
+	offer(s.changed)
+}
+
+// streamLocked returns the stream of a call that waits, or nil.
+func (p *pending) streamLocked(id string) *stream {
+	if w := p.calls[id]; w != nil {
+		return w.stream
+	}
+	return nil
 }
 
 // firstGap returns the number of the first chunk that has not come. ok is false if the stream has ended, or takes no
@@ -261,8 +269,8 @@ func (p *pending) deliverChunk(c *wire.Chunk) {
 func (p *pending) firstGap(id string) (seq uint64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if w := p.calls[id]; w != nil && w.stream != nil {
-		return w.stream.gapLocked()
+	if s := p.streamLocked(id); s != nil {
+		return s.gapLocked()
 	}
 	return 0, false
 }
@@ -278,11 +286,10 @@ func (s *stream) gapLocked() (seq uint64, ok bool) {
 func (p *pending) doubtedGap(id string, resubscribed int64) (seq uint64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w := p.calls[id]
-	if w == nil || w.stream == nil {
+	s := p.streamLocked(id)
+	if s == nil {
 		return 0, false
 	}
-	s := w.stream
 	seq, ok = s.gapLocked()
 	return seq, ok && (s.checked != resubscribed || s.read+uint64(len(s.chunks)) >= seq)
 }
@@ -294,8 +301,8 @@ const neverChecked = -1
 func (p *pending) noteChecked(id string, resubscribed int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if w := p.calls[id]; w != nil && w.stream != nil {
-		w.stream.checked = resubscribed
+	if s := p.streamLocked(id); s != nil {
+		s.checked = resubscribed
 	}
 }
 
