@@ -221,7 +221,7 @@ func (b *Bus) bind(ctx context.Context, connection string, from lua.Opt[string])
 	}
 	defer b.bindings.end(connection)
 	run := b.bindings.run()
-	r, err := b.runBind(ctx, connection, from, boundFor)
+	r, _, err := b.runBind(ctx, connection, from, boundFor)
 	switch {
 	case err != nil:
 		return fmt.Errorf("luatomic: bind %q: %w", connection, err)
@@ -253,18 +253,18 @@ func (b *Bus) checkOwner(s *session, connection string) {
 	}
 }
 
-// runBind binds the connection, or frees it if keep is 0.
+// runBind binds the connection, or frees it if keep is 0. again reports that an earlier attempt may have done so.
 func (b *Bus) runBind(
 	ctx context.Context, connection string, from lua.Opt[string], keep time.Duration,
-) (gen.RPCBindResult, error) {
-	again, doubted := resent.Note(false), b.bindings.doubts(connection)
-	r, err := gen.RPCBind(resent.Watch(ctx, &again), b.client, gen.RPCBindParams{
+) (r gen.RPCBindResult, again resent.Note, err error) {
+	doubted := b.bindings.doubts(connection)
+	r, err = gen.RPCBind(resent.Watch(ctx, &again), b.client, gen.RPCBindParams{
 		Binding: b.keys.Connection(connection), Nodes: b.keys.Nodes, Node: b.Node(), From: from, Keep: keep,
 	})
 	if doubted || bool(again) || errors.Is(err, lua.ErrOutcomeUnknown) {
 		b.bindings.doubt(connection)
 	}
-	return r, err
+	return r, again, err
 }
 
 func taken(connection, owner string) error {
@@ -285,12 +285,13 @@ func (b *Bus) Unbind(ctx context.Context, connection string) (bool, error) {
 		return false, fmt.Errorf("luatomic: unbind %q: %w", connection, err)
 	}
 	defer b.bindings.end(connection)
+	owned := b.bindings.has(connection)
 	b.bindings.remove(connection)
-	r, err := b.runBind(ctx, connection, lua.Opt[string]{}, 0)
+	r, again, err := b.runBind(ctx, connection, lua.Opt[string]{}, 0)
 	if err != nil {
 		return false, fmt.Errorf("luatomic: unbind %q: %w", connection, err)
 	}
-	return r.Bound, nil
+	return r.Bound || bool(again) && owned && r.Owner == "", nil
 }
 
 // ownerOf returns the node that owns a connection, or an empty name if no node does.

@@ -69,6 +69,32 @@ func TestANodeWhoseLeaseWasOverLooksAfterItsConnections(t *testing.T) {
 	require.False(t, node.Owns("x"))
 }
 
+// The reply to an Unbind is lost, and the repeat finds the connection free. Unbind says that the node owned it, unless
+// another node has it by then.
+func TestAnUnbindWhoseReplyIsLostOwnedTheConnection(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	lossy, proxy := through(t)
+	node := ownerOfX(t, lossy, name)
+	for what, before := range map[string]func(){
+		"owned": func() { require.NoError(t, node.Bind(ctx, "x")) },
+		"free":  func() {},
+		"taken": func() {
+			require.NoError(t, node.Bind(ctx, "x"))
+			require.NoError(t, c.Set(ctx, "rpc:{"+name+"}:k:x", "another", time.Minute).Err())
+		},
+	} {
+		require.NoError(t, c.Del(ctx, "rpc:{"+name+"}:k:x").Err())
+		_, err := node.Unbind(ctx, "x")
+		require.NoError(t, err)
+		before()
+		proxy.Drop(1, lab.Sent(&gen.RPCBindScript))
+		owned, err := node.Unbind(ctx, "x")
+		require.NoError(t, err)
+		require.Equal(t, what == "owned", owned, what)
+	}
+}
+
 // The reply to the heartbeat is lost that says that the server did not know the node.
 func TestALostReplyHidesNoLostConnections(t *testing.T) {
 	t.Parallel()
