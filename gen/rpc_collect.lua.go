@@ -12,7 +12,7 @@ import (
 )
 
 // RPCCollectSHA is the SHA-1 of rpc_collect.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCollectSHA = "3ff59a0bdd2bf96ce33f613d6ba9e6d094e3d24a"
+const RPCCollectSHA = "9003904c39feb170d5428f0085381dfcefe6bfbd"
 
 // RPCCollectScript is scripts/rpc_collect.lua.
 var RPCCollectScript = lua.Script{

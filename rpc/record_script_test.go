@@ -41,6 +41,12 @@ func TestARecordOfAnotherVersionIsRefused(t *testing.T) {
 		require.Equal(t, gen.RPCChunkResultStale, lab.Must(gen.RPCChunk(ctx, c, chunk)))
 		_, err = gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: record, Outbox: name, Mark: time.Hour})
 		refuses(err)
+		rows, err := gen.RPCCollect(ctx, c, gen.RPCCollectParams{Records: []string{record}})
+		if other[0] == 'p' {
+			refuses(err)
+		} else {
+			require.Equal(t, gen.RPCCollectStateMissing, lab.Must(rows, err)[0].State)
+		}
 		require.Equal(t, other, c.Get(ctx, record).Val())
 	}
 }

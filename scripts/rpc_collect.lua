@@ -27,9 +27,11 @@ for i = 1, #KEYS do
   local kind = string.sub(head, 1, 1)
   local state, number, left, name, frame = states[kind] or 0, 0, 0, '', ''
   if state > 0 then
-    local space = string.find(head, ' ', 1, true)
-    number = tonumber(string.sub(head, 2, space - 1))
-    name = string.sub(head, space + 1, string.find(head, '\n', space, true) - 1)
+    number, name = string.match(head, '^.(%d+) ([^\n]*)\n')
+    if not number then
+      return redis.error_reply('LAYOUT the key holds no call of this version')
+    end
+    number = tonumber(number)
   end
   if state == 1 and node ~= '' and node ~= name then
     state = 0
