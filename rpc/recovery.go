@@ -55,12 +55,12 @@ func (b *Bus) runRecovery(ctx context.Context) {
 func (b *Bus) readMissed(ctx context.Context, ids []string) {
 	for part := range slices.Chunk(ids, maxKeys) {
 		missed, err := b.missedChunks(ctx, part)
+		for _, id := range missed {
+			b.readChunks(ctx, id)
+		}
 		if err != nil {
 			b.report(ctx, fmt.Errorf("luatomic: look for parts of streams on bus %q: %w", b.name, unquoted.Error(err)))
 			break
-		}
-		for _, id := range missed {
-			b.readChunks(ctx, id)
 		}
 	}
 	b.readRecords(ctx, ids)

@@ -159,3 +159,42 @@ func TestAPartUnderAForeignNumberIsNotReadInALoop(t *testing.T) {
 	cancel()
 	<-ended
 }
+
+// The parts of one stream stand under a key of another type. Those of the other streams are found all the same.
+func TestAKeyOfAnotherTypeHidesNoPartsOfOtherStreams(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	node := lab.OpenBus(t, c, name, &rpc.Options{Lease: 15 * time.Second})
+	broken := make(chan error, 1)
+	require.NoError(t, countTo.Serve(node, func(ctx context.Context, n int, _ func(int) error) error {
+		info, _ := rpc.CallFrom(ctx)
+		key, first := "rpc:{"+name+"}:s:"+info.ID, wire.Chunk{ID: info.ID, Seq: 1, Body: []byte("7")}
+		if n == 0 {
+			broken <- c.Set(ctx, key, "text", time.Minute).Err()
+		} else if err := c.HSet(ctx, key, "1", first.Encode()).Err(); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return nil
+	}))
+	require.NoError(t, node.Ready(t.Context()))
+	caller := lab.OpenBus(t, luatomictest.Client(t), name, &quick)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ended := make(chan struct{})
+	defer func() {
+		cancel()
+		<-ended
+	}()
+	go func() {
+		defer close(ended)
+		for part, err := range countTo.Call(ctx, caller, 0) {
+			assert.Error(t, err, part)
+		}
+	}()
+	require.NoError(t, <-broken)
+	for part, err := range countTo.Call(ctx, caller, 1) {
+		require.NoError(t, err)
+		require.Equal(t, 7, part)
+		break
+	}
+}
