@@ -80,3 +80,15 @@ func TestPartsAreReadInOrder(t *testing.T) {
 	require.NoError(t, c.HSet(ctx, read.Chunks, "4", "four").Err())
 	require.Len(t, lab.Must(gen.RPCRead(ctx, c, read)), 2)
 }
+
+// A full server lets a caller remove what it has read.
+func TestPartsAreRemovedFromAFullServer(t *testing.T) {
+	t.Parallel()
+	ctx, c := t.Context(), luatomictest.StartServer(t).Client()
+	read := gen.RPCReadParams{Chunks: "{k}:s:1", Read: 2, Count: 2}
+	require.NoError(t, c.HSet(ctx, read.Chunks, "1", "one", "2", "two", "3", "three").Err())
+	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "1").Err())
+	require.ErrorContains(t, c.Set(ctx, "x", "y", 0).Err(), "OOM")
+	lab.Must(gen.RPCRead(ctx, c, read))
+	require.Equal(t, map[string]string{"0": "2", "3": "three"}, c.HGetAll(ctx, read.Chunks).Val())
+}
