@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -53,7 +54,7 @@ func (b *Bus) fetchCalls(s *session, reserved []*work) (later []*work, err error
 	for i, w := range reserved {
 		ids[i] = w.ID
 	}
-	rows, err := gen.RPCCollect(ctx, b.client, gen.RPCCollectParams{Records: b.records(ids), Node: lua.Some(s.node)})
+	rows, err := b.collect(ctx, ids, lua.Some(s.node))
 	for i, row := range rows {
 		switch row.State {
 		case gen.RPCCollectStateLater:
@@ -82,6 +83,27 @@ func (b *Bus) admitFetched(s *session, row gen.RPCCollectRow, reserved *work) {
 		q.Left = min(q.Left, time.Duration(q.Ext.Millis)*time.Millisecond)
 	}
 	b.admit(s, q, reserved)
+}
+
+// collect reads the records of calls, for a node or for a caller. A key that holds no record counts as missing and is
+// reported: the script stops at it, so the others are read without it.
+func (b *Bus) collect(ctx context.Context, ids []string, node lua.Opt[string]) ([]gen.RPCCollectRow, error) {
+	rows, err := gen.RPCCollect(ctx, b.client, gen.RPCCollectParams{Records: b.records(ids), Node: node})
+	var refused *lua.Error
+	if !errors.As(err, &refused) || refused.Code != "WRONGTYPE" && refused.Code != "LAYOUT" {
+		return rows, err
+	}
+	if len(ids) == 1 {
+		b.report(ctx, fmt.Errorf("luatomic: read the record of call %s on bus %q: %w", ids[0], b.name, err))
+		return make([]gen.RPCCollectRow, 1), nil
+	}
+	half := len(ids) / 2
+	rows, err = b.collect(ctx, ids[:half], node)
+	if err != nil {
+		return rows, err
+	}
+	rest, err := b.collect(ctx, ids[half:], node)
+	return append(rows, rest...), err
 }
 
 // records returns the keys of calls.

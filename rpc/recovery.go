@@ -12,6 +12,7 @@ import (
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/internal/unquoted"
+	"github.com/luatomic/luatomic/lua"
 )
 
 // runStored reads parts that are stored and were announced. It is a loop of its own, so that these reads delay no
@@ -116,7 +117,7 @@ func (b *Bus) readSome(ctx context.Context, ids []string) (later []string, err e
 	for i, id := range ids {
 		calls[i] = b.pending.atNodes(id)
 	}
-	rows, err := gen.RPCCollect(ctx, b.client, gen.RPCCollectParams{Records: b.records(ids)})
+	rows, err := b.collect(ctx, ids, lua.Opt[string]{})
 	for i, row := range rows {
 		if row.State == gen.RPCCollectStateLater {
 			later = append(later, ids[i])
