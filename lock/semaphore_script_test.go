@@ -100,13 +100,11 @@ var semGrants = map[string]func(s rawSem, limit int64) error{
 	},
 }
 
-// eachGrant runs a test with each of them.
+// eachGrant runs a test with each of them, one after another: each takes milliseconds, and would wait for its turn
+// behind all tests of the package that are parallel.
 func eachGrant(t *testing.T, test func(t *testing.T, call func(s rawSem, limit int64) error)) {
 	for name, call := range semGrants {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, call)
-		})
+		t.Run(name, func(t *testing.T) { test(t, call) })
 	}
 }
 

@@ -22,12 +22,10 @@ func Record(fence int64, sign int, owner string) string {
 // LockOf prepares a lock with that record, whose lease lasts for the time, and entries in its queue if there are any.
 func LockOf(record string, lease time.Duration, entries ...string) func(context.Context, *redis.Client, string) error {
 	return func(ctx context.Context, c *redis.Client, k string) error {
-		for _, e := range entries {
-			if err := c.RPush(ctx, "lockq:{"+k+"}", e).Err(); err != nil {
+		if len(entries) > 0 {
+			if err := c.RPush(ctx, "lockq:{"+k+"}", entries).Err(); err != nil {
 				return err
 			}
-		}
-		if len(entries) > 0 {
 			if err := c.Expire(ctx, "lockq:{"+k+"}", time.Hour).Err(); err != nil {
 				return err
 			}

@@ -24,7 +24,8 @@ func SemOf(limit int, holders map[string]float64, entries ...string) func(contex
 	string) error {
 	return func(ctx context.Context, c *redis.Client, k string) error {
 		used := 0.0
-		members := []redis.Z{{Score: SemBase + float64(limit), Member: "limit"}, {Score: 7, Member: "fence"}}
+		members := []redis.Z{{Score: SemBase + float64(limit), Member: "limit"},
+			{Score: SemBase * 2, Member: "fence"}} // of a clock that was set back since
 		for token, end := range holders {
 			members = append(members, redis.Z{Score: end, Member: token})
 			if end > 0 {
@@ -32,13 +33,14 @@ func SemOf(limit int, holders map[string]float64, entries ...string) func(contex
 			}
 		}
 		members = append(members, redis.Z{Score: SemBase + used, Member: "used"})
-		members[1].Score = SemBase * 2 // a fence from a clock that was set back since
 		err := c.ZAdd(ctx, "sem:{"+k+"}", members...).Err()
-		for i, e := range entries {
-			err = errors.Join(err, c.ZAdd(ctx, "semq:{"+k+"}", redis.Z{Score: float64(i + 1), Member: e}).Err())
-		}
 		if len(entries) > 0 {
-			err = errors.Join(err, c.Expire(ctx, "semq:{"+k+"}", time.Hour).Err())
+			waiting := make([]redis.Z, len(entries))
+			for i, e := range entries {
+				waiting[i] = redis.Z{Score: float64(i + 1), Member: e}
+			}
+			err = errors.Join(err, c.ZAdd(ctx, "semq:{"+k+"}", waiting...).Err(),
+				c.Expire(ctx, "semq:{"+k+"}", time.Hour).Err())
 		}
 		return errors.Join(err, c.Expire(ctx, "sem:{"+k+"}", time.Hour).Err())
 	}
