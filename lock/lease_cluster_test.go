@@ -14,35 +14,37 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// keptBeside keeps the locks of each server, stops the server 0 for three TTLs, and expects that the leases of the
-// others live on while those of the server 0 end by their own clock.
+// keptBeside keeps the locks of each server, stops the server 0, and expects that the leases of the others are renewed
+// a TTL later still, while those of the server 0 end by their own clock.
 func keptBeside(t *testing.T, client redis.UniversalClient, servers []*luatomictest.Server, at func(name string) int) {
 	t.Helper()
 	const ttl = 6 * time.Second
 	ctx := t.Context()
 	l := lab.Locker(t, client, &lock.Options{TTL: ttl})
-	kept, of := make(map[string]context.Context), make([]int, len(servers))
+	kept, of := make(map[*lock.Lease]context.Context), make([]int, len(servers))
 	for i := 0; of[0] < 3 || of[1] < 3; i++ {
-		name := fmt.Sprint("kept", i)
-		lease, err := l.Try(ctx, name)
+		lease, err := l.Try(ctx, fmt.Sprint("kept", i))
 		require.NoError(t, err)
-		kept[name] = lease.Keep(ctx)
-		of[at(name)]++
+		kept[lease] = lease.Keep(ctx)
+		of[at(lease.Name())]++
 	}
-	time.Sleep(ttl / 2) // a renewal of each has been
 	servers[0].Pause()
 	defer servers[0].Resume()
-	for stopped := time.Now(); time.Since(stopped) < 3*ttl; time.Sleep(20 * time.Millisecond) {
-		for name, k := range kept {
-			if at(name) != 0 {
+	stopped := time.Now()
+	luatomictest.Eventually(t, 10*ttl, "each lease of another server is renewed a TTL later", func() bool {
+		renewed := true
+		for lease, k := range kept {
+			if at(lease.Name()) != 0 {
 				require.NoError(t, context.Cause(k), "%s is at a server that answers, %v after the other one stopped",
-					name, time.Since(stopped))
+					lease.Name(), time.Since(stopped))
+				renewed = renewed && lease.Deadline().After(stopped.Add(2*ttl))
 			}
 		}
-	}
-	for name, k := range kept {
-		if at(name) == 0 {
-			require.ErrorIs(t, context.Cause(k), lock.ErrLost, name)
+		return renewed
+	})
+	for lease, k := range kept {
+		if at(lease.Name()) == 0 {
+			require.ErrorIs(t, context.Cause(k), lock.ErrLost, lease.Name())
 		}
 	}
 }

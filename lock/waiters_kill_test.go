@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -57,45 +58,49 @@ func TestPausedHolderSeesTheLossFirst(t *testing.T) {
 // server's clock, whatever else expires there. Its fence is that time.
 func TestHandOverAfterAKillIsNotLate(t *testing.T) {
 	t.Parallel()
-	server := luatomictest.StartServer(t)
-	c := server.Client()
-	l := lab.Locker(t, c, nil)
 	for _, volatile := range []int{0, 10_000, 100_000} {
-		fill :=
-			`for i = ARGV[1], ARGV[1] + 999 do redis.call('SET', 'volatile' .. i, 'x', 'PX', 600000 + i) end return 1`
-		for i := 0; i < volatile; i += 1000 { // a script that takes long stops the server for all
-			require.NoError(t, c.Eval(t.Context(), fill, nil, i).Err())
-		}
-		best := time.Hour
-		for range 5 {
-			name := luatomictest.Namespace(t)
-			p := startLockProcess(t, server.URL(), name)
-			p.do("locker 6s 6s")
-			fence := p.fence("acquire a")
-			p.do("keep a")
-			got := lab.AcquireLater(t.Context(), l, name)
-			lab.WaitFor(t, l, name, 1)
-			p.Kill()
-			end, held := lockEndOf(t, c, name) // which is a second away or more: it was renewed just now
-			next := lab.Soon(t, 20*time.Second, "the lock", got)
-			require.NoError(t, next.Err)
-			if held != fence {
-				require.NoError(t, next.Lease.Release(t.Context()))
-				t.Log("this machine stood still for a second, and the lock was handed over before its end was read")
-				continue
+		t.Run(fmt.Sprint(volatile, " other keys that expire"), func(t *testing.T) {
+			t.Parallel()
+			server := luatomictest.StartServer(t)
+			c := server.Client()
+			fill :=
+				`for i = ARGV[1], ARGV[1] + 999 do redis.call('SET', 'volatile' .. i, 'x', 'PX', 600000 + i) end return 1`
+			for i := 0; i < volatile; i += 1000 { // a script that takes long stops the server for all
+				require.NoError(t, c.Eval(t.Context(), fill, nil, i).Err())
 			}
-			require.Greater(t, next.Lease.Fence(), fence)
-			require.GreaterOrEqual(t, next.Lease.Fence(), end, "not before the lease has ended")
-			best = min(best, time.Duration(next.Lease.Fence()-end)*time.Microsecond)
-			require.NoError(t, next.Lease.Release(t.Context()))
-			if best < 50*time.Millisecond {
-				break
+			l, best := lab.Locker(t, c, nil), time.Hour
+			for tries := 0; tries < 5 && best >= 50*time.Millisecond; tries++ {
+				best = min(best, lateAfterAKill(t, server, l))
 			}
-		}
-		t.Logf("%d other keys that expire: the lock is handed over %v after the end of the lease", volatile, best)
-		// By the server's own search for what expires it would be more than ten seconds.
-		require.Less(t, best, time.Second)
+			t.Logf("the lock is handed over %v after the end of the lease", best)
+			// By the server's own search for what expires it would be more than ten seconds.
+			require.Less(t, best, time.Second)
+		})
 	}
+}
+
+// lateAfterAKill kills a holder, and returns how long after the end of its lease the next one has the lock. It returns
+// an hour if the machine stood still before the end was read.
+func lateAfterAKill(t *testing.T, server *luatomictest.Server, l *lock.Locker) time.Duration {
+	t.Helper()
+	name := luatomictest.Namespace(t)
+	p := startLockProcess(t, server.URL(), name)
+	p.do("locker 6s 6s")
+	fence := p.fence("acquire a")
+	p.do("keep a")
+	got := lab.AcquireLater(t.Context(), l, name)
+	lab.WaitFor(t, l, name, 1)
+	p.Kill()
+	end, held := lockEndOf(t, server.Client(), name) // which is a second away or more: it was renewed just now
+	next := lab.Soon(t, 20*time.Second, "the lock", got)
+	require.NoError(t, next.Err)
+	require.NoError(t, next.Lease.Release(t.Context()))
+	if held != fence {
+		return time.Hour
+	}
+	require.Greater(t, next.Lease.Fence(), fence)
+	require.GreaterOrEqual(t, next.Lease.Fence(), end, "not before the lease has ended")
+	return time.Duration(next.Lease.Fence()-end) * time.Microsecond
 }
 
 // Row 19. Ten processes with 1 and one with 150 waiters die in the queue: the release
