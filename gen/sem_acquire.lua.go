@@ -12,7 +12,7 @@ import (
 )
 
 // SemAcquireSHA is the SHA-1 of sem_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemAcquireSHA = "5763bb66199a8da60f8ca06a0491e7ad81402ac3"
+const SemAcquireSHA = "aab8a7eff53fd48c86083a77a559fd4077dcde13"
 
 // SemAcquireScript is scripts/sem_acquire.lua.
 var SemAcquireScript = lua.Script{

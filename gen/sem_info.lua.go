@@ -10,7 +10,7 @@ import (
 )
 
 // SemInfoSHA is the SHA-1 of sem_info.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemInfoSHA = "94ed05be9383aa34e741cc1337b650b3882e6683"
+const SemInfoSHA = "fcc93f91af90bda8a57834da34e6e9cd2391a124"
 
 // SemInfoScript is scripts/sem_info.lua.
 var SemInfoScript = lua.Script{

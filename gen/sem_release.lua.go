@@ -11,7 +11,7 @@ import (
 )
 
 // SemReleaseSHA is the SHA-1 of sem_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemReleaseSHA = "97d538a10fe4b912a86b23c66527a1d7e39617b1"
+const SemReleaseSHA = "2000acfc4930cce943760f99aa370eeea1c1242a"
 
 // SemReleaseScript is scripts/sem_release.lua.
 var SemReleaseScript = lua.Script{

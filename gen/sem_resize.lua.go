@@ -10,7 +10,7 @@ import (
 )
 
 // SemResizeSHA is the SHA-1 of sem_resize.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemResizeSHA = "ccfa8ceb5e75f18a945ed92c34968d44fd62fde0"
+const SemResizeSHA = "fdce985ae29af5c4ba2285fc9bc19d2a2507fbbf"
 
 // SemResizeScript is scripts/sem_resize.lua.
 var SemResizeScript = lua.Script{

@@ -176,7 +176,9 @@ func TestElectionObserverReadsOnceALease(t *testing.T) {
 	seen := observing(t, lab.Locker(t, c, &lock.Options{TTL: ttl}).Election(name))
 	sees(t, seen, "quiet")
 	begun, before := time.Now(), proxy.Executed(lab.Sent(&gen.LockInfoScript))
-	luatomictest.Eventually(t, 30*time.Second, "a lease is over", func() bool { return time.Since(begun) > ttl+time.Second })
+	luatomictest.Eventually(t, 30*time.Second, "a lease is over", func() bool {
+		return time.Since(begun) > ttl+time.Second
+	})
 	looks := proxy.Executed(lab.Sent(&gen.LockInfoScript)) - before
 	require.Positive(t, looks)
 	most := int(time.Since(begun)/(ttl*2/3)) + 1

@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -356,6 +357,8 @@ func TestASemaphoreOfAnotherVersionIsRefused(t *testing.T) {
 		"limit above": {{Score: scriptcase.SemBase + 1<<31, Member: "limit"}},
 		"used below 0": {{Score: scriptcase.SemBase + 1, Member: "limit"},
 			{Score: scriptcase.SemBase - 1, Member: "used"}},
+		"great fence":    {{Score: scriptcase.SemBase + 5, Member: "limit"}, {Score: 1 << 53, Member: "fence"}},
+		"infinite fence": {{Score: scriptcase.SemBase + 5, Member: "limit"}, {Score: math.Inf(1), Member: "fence"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -41,7 +41,7 @@ local used, fence = (state[3] or 1e15) - 1e15, tonumber(state[4] or 0)
 -- Without limit and used there are released permits alone, below 0. Anything else is of another program.
 local limit_was = (state[2] or 1e15) - 1e15
 local other = not known and redis.call('ZCOUNT', permits, 0, '+inf') > 0
-if other or math.min(used, limit_was) < 0 or math.max(used, limit_was) > 2 ^ 30 then
+if other or math.min(used, limit_was) < 0 or math.max(used, limit_was) > 2 ^ 30 or fence > 2 ^ 52 then
   return redis.error_reply('LAYOUT the key holds no semaphore of this version')
 end
 -->

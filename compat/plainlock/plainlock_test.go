@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -175,6 +176,25 @@ func TestAWaiterPollsForOtherLibraries(t *testing.T) {
 		}
 		end()
 		require.NoError(t, (<-got).Release(ctx))
+	}
+}
+
+// A key of the fence that has something else in it is left alone, and the lock is not taken.
+func TestAForeignFenceIsRefused(t *testing.T) {
+	t.Parallel()
+	ctx, c := bounded(t), luatomictest.Client(t)
+	l := open(t, c, plainlock.Options{Fence: true})
+	for _, foreign := range []string{"text", "inf", "nan", "-1", "1e300", strconv.Itoa(1 << 53), ""} {
+		lock, err := l.Try(ctx, "x")
+		require.NoError(t, err)
+		fence := "{" + lock.Key() + "}:fence"
+		require.NoError(t, lock.Release(ctx))
+		require.NoError(t, c.Set(ctx, fence, foreign, time.Hour).Err())
+		_, err = l.Try(ctx, "x")
+		require.ErrorContains(t, err, "LAYOUT", foreign)
+		require.Equal(t, foreign, c.Get(ctx, fence).Val())
+		require.Zero(t, c.Exists(ctx, lock.Key()).Val())
+		require.NoError(t, c.Del(ctx, fence).Err())
 	}
 }
 

@@ -13,6 +13,7 @@
 ---@arg      ttl    ms  min=1
 ---@reply    (acquired bool, remaining int, fence int)  remaining: of the other's, in ms; below 0 if it
 ---          has no end; fence: 0 where its key is not given
+---@error    LAYOUT  the key of the fence holds something else
 ---@cost     O(1)
 
 local lock = KEYS[1]
@@ -28,11 +29,13 @@ local holder = redis.call('GET', lock)
 if holder and holder ~= token then
   return {0, redis.call('PTTL', lock), 0}
 end
-local number = 0
-for i = 2, #KEYS do
-  local fence = KEYS[i]
+local fence, number = KEYS[2], 0
+if fence then
   local time = redis.call('TIME')
-  local last = tonumber(redis.call('GET', fence) or 0) or 0
+  local last = redis.call('GET', fence) or '0'
+  if not string.match(last, '^%d+$') or tonumber(last) > 2 ^ 52 then
+    return redis.error_reply('LAYOUT the key of the fence holds no fence; delete it')
+  end
   number = math.max(time[1] * 1000000 + time[2], last + 1)
   redis.call('SET', fence, string.format('%.0f', number), 'PX', 86400000)
 end

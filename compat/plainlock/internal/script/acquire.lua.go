@@ -15,7 +15,7 @@ import (
 var acquireSource string
 
 // AcquireSHA is the SHA-1 of acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const AcquireSHA = "c596dd818001c7620d482c021d9530a1b04776b7"
+const AcquireSHA = "1aedd945e376f498561ba05da5cc330157cf4888"
 
 // AcquireScript is acquire.lua.
 var AcquireScript = lua.Script{
@@ -23,13 +23,17 @@ var AcquireScript = lua.Script{
 	SHA:         AcquireSHA,
 	Source:      &acquireSource,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 31,
+	WritesAfter: 40,
 	AnySlot:     true,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 		{Name: "fence", Type: "string", Variadic: true},
 	},
+	Codes: []string{"LAYOUT"},
 }
+
+// ErrAcquireLayout is the error LAYOUT of acquire.lua: the key of the fence holds something else.
+var ErrAcquireLayout = &lua.Code{Script: "acquire", Name: "LAYOUT", Text: "the key of the fence holds something else"}
 
 // AcquireParams are the keys and arguments of Acquire.
 type AcquireParams struct {
@@ -60,6 +64,7 @@ type AcquireResult struct {
 //   - Reply: remaining: of the other's, in ms; below 0 if it has no end; fence: 0 where its key is
 //     not given.
 //   - Cost: O(1).
+//   - [ErrAcquireLayout]: the key of the fence holds something else.
 func Acquire(ctx context.Context, c lua.Client, p AcquireParams) (AcquireResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeAcquire)
 }
