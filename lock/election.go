@@ -179,7 +179,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 //
 // Changes are published. Between them Observe sends one command for each lease that it sees: it reads again when the
 // lease that it knows of should be over. That covers leaders that die and notifications that are lost. When a read
-// fails, Observe yields the error and goes on with the next read. Keys: lock:{name}, lockq:{name}. Channel:
+// fails, Observe yields the error and reads again, 5 s later at most. Keys: lock:{name}, lockq:{name}. Channel:
 // lock:{name}:e.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
@@ -193,6 +193,9 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 		e.observe(ctx, o, yield)
 	}
 }
+
+// readAgain is the longest time after a read of Observe that failed to the next one.
+const readAgain = 5 * time.Second
 
 // observe reads who leads until ctx ends or yield returns false.
 func (e *Election) observe(ctx context.Context, o *observer, yield func(Leader, error) bool) {
@@ -210,7 +213,10 @@ func (e *Election) observe(ctx context.Context, o *observer, yield func(Leader, 
 			last, first = now, false
 		}
 		wait := e.locker.opts.TTL
-		if err == nil && now.Fence != 0 {
+		switch {
+		case err != nil: // what it was notified of is still to be read
+			wait = min(wait, readAgain)
+		case now.Fence != 0:
 			wait = now.Remaining + time.Millisecond
 		}
 		o.wait(ctx, wait)

@@ -158,6 +158,28 @@ func TestElectionObserverSeesACrash(t *testing.T) {
 	require.Zero(t, sees(t, seen, ""))
 }
 
+// A read that fails is repeated soon, however long the leases are: no message may come for it.
+func TestElectionObserverReadsAgainSoonAfterAnError(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	l, name, c := lab.NewLocker(t, &lock.Options{TTL: time.Hour})
+	key := "lock:{" + name + "}"
+	require.NoError(t, c.Set(ctx, key, "no lock", 0).Err())
+	failed := 0
+	for leader, err := range l.Election(name).Observe(ctx) {
+		if err == nil {
+			require.Zero(t, leader)
+			break
+		}
+		require.ErrorIs(t, err, lock.ErrNotALock)
+		require.NoError(t, c.Del(ctx, key).Err())
+		failed++
+	}
+	require.Equal(t, 1, failed)
+	require.NoError(t, ctx.Err(), "it has read again")
+}
+
 // Where messages are lost, or the user may not subscribe, an observer reads when the lease
 // that it knows of is over, and never more often than that.
 func TestElectionObserverReadsOnceALease(t *testing.T) {
