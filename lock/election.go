@@ -179,8 +179,8 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 //
 // Changes are published. Between them Observe sends one command for each lease that it sees: it reads again when the
 // lease that it knows of should be over. That covers leaders that die and notifications that are lost. When a read
-// fails, Observe yields the error and reads again, 5 s later at most. Keys: lock:{name}, lockq:{name}. Channel:
-// lock:{name}:e.
+// fails, Observe yields the error and reads again, 5 s later at most. Where it may not subscribe, it reads every 5 s.
+// Keys: lock:{name}, lockq:{name}. Channel: lock:{name}:e.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		k, err := e.locker.keysOf(e.name)
@@ -194,7 +194,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	}
 }
 
-// readAgain is the longest time after a read of Observe that failed to the next one.
+// readAgain is the longest time between two reads of Observe after one that failed, and while it is not subscribed.
 const readAgain = 5 * time.Second
 
 // observe reads who leads until ctx ends or yield returns false.
@@ -213,11 +213,11 @@ func (e *Election) observe(ctx context.Context, o *observer, yield func(Leader, 
 			last, first = now, false
 		}
 		wait := e.locker.opts.TTL
-		switch {
-		case err != nil: // what it was notified of is still to be read
-			wait = min(wait, readAgain)
-		case now.Fence != 0:
+		if now.Fence != 0 {
 			wait = now.Remaining + time.Millisecond
+		}
+		if err != nil || !o.subscribed { // no message comes for what it has missed
+			wait = min(wait, readAgain)
 		}
 		o.wait(ctx, wait)
 	}

@@ -125,3 +125,20 @@ func TestAWaiterThatMayNotSubscribeAnewPolls(t *testing.T) {
 		})
 	}
 }
+
+// An observer that may not subscribe sees a change soon, however long the leases are.
+func TestElectionObserverPollsWhereItMayNotSubscribe(t *testing.T) {
+	t.Parallel()
+	ctx, server := t.Context(), luatomictest.StartServer(t)
+	rights := []any{"ACL", "SETUSER", "late", "on", ">pw", "~*", "&*", "+@all", "-subscribe"}
+	require.NoError(t, server.Client().Do(ctx, rights...).Err())
+	c := server.Client(func(o *redis.Options) { o.Username, o.Password = "late", "pw" })
+	hour := &lock.Options{TTL: time.Hour}
+	seen := observing(t, lab.Locker(t, c, hour).Election("x"))
+	require.Zero(t, sees(t, seen, ""))
+	leads, err := lab.Locker(t, server.Client(), hour).Election("x").Campaign(ctx, "me")
+	require.NoError(t, err)
+	sees(t, seen, "me")
+	require.NoError(t, leads.Resign(ctx))
+	require.Zero(t, sees(t, seen, ""))
+}
