@@ -102,23 +102,27 @@ func (l *Locker) AcquireAll(ctx context.Context, names ...string) (Leases, error
 			}
 			return inOrder(leases, order, names), nil
 		}
-		if first != nil {
-			err = errors.Join(err, Leases{first}.abandon(ctx))
-		}
-		var held *HeldError
-		switch {
-		case errors.As(err, &held):
-			first, err = l.Acquire(ctx, blocked)
-		case first != nil && errors.Is(err, ErrLost):
-			// The lease of first ended before the other locks were acquired: the lock is free or another owner holds
-			// it.
-			first, err = nil, nil
-			clock.Sleep(ctx, l.opts.pollDelay()) // where TTL is shorter than a round, the next one may end so, too
-		}
-		if err != nil {
+		if first, err = l.waitFor(ctx, blocked, first, err); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// waitFor releases first, if there is one, and waits for the lock that blocked an attempt. It returns that lease, or
+// the error of the attempt if another attempt would be of no use.
+func (l *Locker) waitFor(ctx context.Context, blocked string, first *Lease, err error) (*Lease, error) {
+	if first != nil {
+		err = errors.Join(err, Leases{first}.abandon(ctx))
+	}
+	switch {
+	case errors.Is(err, ErrHeld):
+		return l.Acquire(ctx, blocked)
+	case first != nil && errors.Is(err, ErrLost):
+		// The lease of first ended before the other locks were acquired: the lock is free or another owner holds it.
+		clock.Sleep(ctx, l.opts.pollDelay()) // where TTL is shorter than a round, the next one may end so, too
+		return nil, nil
+	}
+	return nil, err
 }
 
 // lockOrder sorts the names, so that all processes acquire them in one order.
@@ -145,22 +149,6 @@ func inOrder(leases Leases, order, names []string) Leases {
 		out[i] = leases[at]
 	}
 	return out
-}
-
-// abandon releases leases that are of no use. A lost lease is no error here. When ctx ends, the caller returns and the
-// call goes on.
-func (ls Leases) abandon(ctx context.Context) error {
-	if len(ls) == 0 {
-		return nil
-	}
-	return behind(ctx, ls[0].hub.calls, func(ctx context.Context) error {
-		return ls.together(ctx, func(ctx context.Context, l *Lease) error {
-			if err := l.Release(ctx); err != nil && !errors.Is(err, ErrLost) {
-				return err
-			}
-			return nil
-		})
-	})
 }
 
 // acquireEach tries all locks in one round trip; first is the lease that the caller already has. When another owner

@@ -81,6 +81,22 @@ func (ls Leases) together(ctx context.Context, f func(context.Context, *Lease) e
 	return errors.Join(errs...)
 }
 
+// abandon releases leases that are of no use. A lost lease is no error here. When ctx ends, the caller returns and the
+// call goes on.
+func (ls Leases) abandon(ctx context.Context) error {
+	if len(ls) == 0 {
+		return nil
+	}
+	return behind(ctx, ls[0].hub.calls, func(ctx context.Context) error {
+		return ls.together(ctx, func(ctx context.Context, l *Lease) error {
+			if err := l.Release(ctx); err != nil && !errors.Is(err, ErrLost) {
+				return err
+			}
+			return nil
+		})
+	})
+}
+
 // inRound makes the call in the round of ctx. ok reports whether ctx has a round in which the lease has no call yet.
 func inRound[T any](ctx context.Context, call func(*lua.Batch) *lua.Future[T]) (result T, _ error, ok bool) {
 	p, ok := ctx.Value(partKey{}).(*part)
