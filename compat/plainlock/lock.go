@@ -52,9 +52,10 @@ func (l *Lock) Extend(ctx context.Context) error { return l.state.Extend(ctx) }
 // TTL.
 func (l *Lock) Keep(ctx context.Context) context.Context { return l.state.KeepWhile(ctx) }
 
-// Release deletes the key if it has the token, and notifies waiters in Go. It also works after ctx has ended. A second
-// Release returns nil. An ErrLost says that the lock was over before the release. After any other error Release can be
-// called again. Keys: the lock's. Cost: O(1).
+// Release deletes the key if it has the token, and notifies waiters in Go. It also works after ctx has ended. After a
+// Release that returned nil, another Release returns nil too. An ErrLost says that the lock was over before the
+// release. Each later Release then returns it again. After any other error Release can be called again. Keys: the
+// lock's. Cost: O(1).
 func (l *Lock) Release(ctx context.Context) error { return l.state.Release(ctx) }
 
 // holder is a Lock as its keeper sees it.

@@ -122,8 +122,9 @@ func (l *Lease) Keep(ctx context.Context) context.Context { return l.state.KeepW
 
 // Release gives the lock back on every server that granted it or may have granted it. It also works after ctx has
 // ended. It returns when a majority has answered. Calls to slower servers go on in the background until the lease is
-// over. A second Release returns nil. A lock.ErrLost says that the lease was over before the release. After any other
-// error Release can be called again. Keys: lock:{name}, lockq:{name} on each server. Cost: O(1).
+// over. After a Release that returned nil, another Release returns nil too. A lock.ErrLost says that the lease was over
+// before the release. Each later Release then returns it again. After any other error Release can be called again.
+// Keys: lock:{name}, lockq:{name} on each server. Cost: O(1).
 func (l *Lease) Release(ctx context.Context) error { return l.state.Release(ctx) }
 
 // holder is a Lease as its keeper sees it.
