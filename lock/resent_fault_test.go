@@ -74,11 +74,11 @@ func TestACopyOfARequestHoldsNothing(t *testing.T) {
 				opts.TTL = time.Minute
 				direct := luatomictest.Client(t)
 				other := lab.Locker(t, direct, &opts)
-				late, patience := 2*time.Second, 20*time.Second
+				patience := 20 * time.Second
 				if when != "refused" && when != "released" {
-					opts.TTL, late, patience = 3*time.Second, 5*time.Second, 2500*time.Millisecond
+					opts.TTL, patience = 3*time.Second, 2500*time.Millisecond
 				}
-				c, h := lab.HoldUp(t, of.script, late)
+				c, h := lab.HoldUp(t, of.script, 0)
 				l := lab.Locker(t, c, &opts)
 				var held lock.Leases
 				if refused {
@@ -102,10 +102,13 @@ func TestACopyOfARequestHoldsNothing(t *testing.T) {
 					kept := held.Keep(ctx)
 					require.NoError(t, direct.Del(ctx, held[0].Key()).Err())
 					<-kept.Done()
+					luatomictest.Eventually(t, 20*time.Second, "it is made void, in the background", func() bool {
+						return direct.Exists(ctx, held[0].Key()).Val() == 1
+					})
 				default:
 					require.NoError(t, held.Release(ctx))
 				}
-				<-h.Arrived
+				h.Arrive(t)
 				soon, cancel := context.WithTimeout(ctx, patience)
 				defer cancel()
 				held, err := next(soon, other, name)
@@ -120,13 +123,13 @@ func TestACopyOfARequestHoldsNothing(t *testing.T) {
 func TestACopyOfARequestAboveTheLimitHoldsNothing(t *testing.T) {
 	t.Parallel()
 	ctx, name := t.Context(), luatomictest.Namespace(t)
-	c, late := lab.HoldUp(t, &gen.SemAcquireScript, 2*time.Second)
+	c, late := lab.HoldUp(t, &gen.SemAcquireScript, 0)
 	opts := &lock.Options{TTL: time.Minute}
 	_, err := lab.Locker(t, c, opts).Semaphore(name, 1).Try(ctx, 2)
 	require.ErrorIs(t, err, lock.ErrLimit)
 	other := lab.Locker(t, luatomictest.Client(t), opts).Semaphore(name, 1)
 	require.NoError(t, other.Resize(ctx, 2))
-	<-late.Arrived
+	late.Arrive(t)
 	permit, err := other.Try(ctx, 2)
 	require.NoError(t, err, "nobody holds any")
 	require.NoError(t, permit.Release(ctx))
@@ -137,23 +140,23 @@ func TestALateCopyOfASettingChangesNothing(t *testing.T) {
 	t.Parallel()
 	t.Run("Proclaim", func(t *testing.T) {
 		t.Parallel()
-		c, held := lab.HoldUp(t, &gen.LockNoteScript, 500*time.Millisecond)
+		c, held := lab.HoldUp(t, &gen.LockNoteScript, 0)
 		e := lab.Locker(t, c, &lock.Options{TTL: time.Minute}).Election(luatomictest.Namespace(t))
 		leads := lab.Must(e.Campaign(t.Context(), "new"))
 		require.NoError(t, leads.Proclaim(t.Context(), "draining"))
 		require.NoError(t, leads.Proclaim(t.Context(), "ready"))
-		<-held.Arrived
+		held.Arrive(t)
 		require.Equal(t, "ready", lab.Must(e.Leader(t.Context())).Value)
 		require.NoError(t, leads.Resign(t.Context()))
 	})
 	t.Run("Resize", func(t *testing.T) {
 		t.Parallel()
-		c, held := lab.HoldUp(t, &gen.SemResizeScript, 500*time.Millisecond)
+		c, held := lab.HoldUp(t, &gen.SemResizeScript, 0)
 		s := lab.Locker(t, c, &lock.Options{TTL: time.Minute}).Semaphore(luatomictest.Namespace(t), 5)
 		permit := lab.Must(s.Try(t.Context(), 1))
 		require.NoError(t, s.Resize(t.Context(), 100))
 		require.NoError(t, s.Resize(t.Context(), 2))
-		<-held.Arrived
+		held.Arrive(t)
 		require.Equal(t, 2, lab.Must(s.Info(t.Context())).Limit)
 		require.NoError(t, permit.Release(t.Context()))
 	})

@@ -17,8 +17,8 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// HeldUp holds the first write of a script, whose connection breaks, and delivers it after a time: when its client has
-// long sent the script again.
+// HeldUp holds the first write of a script, whose connection breaks, and delivers it later: when its client has long
+// sent the script again.
 type HeldUp struct {
 	// Arrived is closed when the server has it.
 	Arrived chan struct{}
@@ -33,7 +33,7 @@ type HeldUp struct {
 	held   atomic.Pointer[[]byte]
 }
 
-// HoldUp returns a client, and what it holds.
+// HoldUp returns a client, and what it holds: for that time, or where that is 0 until Arrive or Ahead.
 func HoldUp(t testing.TB, script *lua.Script, after time.Duration) (*redis.Client, *HeldUp) {
 	t.Helper()
 	opts, err := redis.ParseURL(luatomictest.URL(t))
@@ -57,6 +57,14 @@ func HoldUp(t testing.TB, script *lua.Script, after time.Duration) (*redis.Clien
 // NewHeldUp is for Deliver alone.
 func NewHeldUp(dial func() (net.Conn, error)) *HeldUp {
 	return &HeldUp{dial: dial, Arrived: make(chan struct{})}
+}
+
+// Arrive delivers what is held, and returns when the server has it.
+func (h *HeldUp) Arrive(t testing.TB) {
+	t.Helper()
+	held := h.held.Swap(nil)
+	require.NotNil(t, held, "nothing is held")
+	h.Deliver(*held)
 }
 
 // Deliver writes what was held to a connection of its own, and waits for an answer.
@@ -87,11 +95,10 @@ func (l *lingering) Write(p []byte) (int, error) {
 			if h.Holds != nil {
 				h.Holds()
 			}
-			if h.Ahead != nil {
-				h.held.Store(&held)
-				return
+			h.held.Store(&held)
+			if h.after > 0 {
+				time.AfterFunc(h.after, func() { h.Deliver(held) })
 			}
-			time.AfterFunc(h.after, func() { h.Deliver(held) })
 		})
 	}
 	if h.Ahead != nil && bytes.Contains(p, []byte(Digest(h.Ahead))) {
