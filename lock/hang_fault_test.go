@@ -20,7 +20,8 @@ import (
 type hang struct {
 	server *luatomictest.Server
 	proxy  *luatomictest.LossyProxy
-	other  *lock.Locker // of another process, that does not pass the proxy
+	other  *lock.Locker  // of another process, that does not pass the proxy
+	paused chan struct{} // closed when the server has stopped
 }
 
 func newHang(t *testing.T) *hang {
@@ -29,8 +30,15 @@ func newHang(t *testing.T) *hang {
 	t.Cleanup(server.Resume)
 	return &hang{
 		server: server, proxy: luatomictest.NewLossyProxy(t, server.URL()),
-		other: lab.Locker(t, server.Client(), &lock.Options{TTL: time.Minute, Tag: ""}),
+		other:  lab.Locker(t, server.Client(), &lock.Options{TTL: time.Minute}),
+		paused: make(chan struct{}),
 	}
+}
+
+// pause stops the server.
+func (h *hang) pause() {
+	h.server.Pause()
+	close(h.paused)
 }
 
 // client waits for an answer for a minute: go-redis does not heed the deadline of a context.
@@ -44,22 +52,17 @@ func (h *hang) client(t *testing.T) *redis.Client {
 	return c
 }
 
-// at has the server stop at the n-th request that matches, and then closes the channel.
-func (h *hang) at(n int, match func(args []string) bool) (paused <-chan struct{}) {
-	var pause sync.Once
-	done := make(chan struct{})
+// at has the server stop at the n-th request that matches.
+func (h *hang) at(n int, match func(args []string) bool) {
+	var once sync.Once
 	h.proxy.DropRequest(1, func(args []string) bool {
 		if match(args) {
 			if n--; n == 0 {
-				pause.Do(func() {
-					h.server.Pause()
-					close(done)
-				})
+				once.Do(h.pause)
 			}
 		}
 		return false
 	})
-	return done
 }
 
 // The server stops at any request of a call that is not a release: the call returns at the end of its context all the
@@ -78,7 +81,7 @@ func TestACallReturnsAtTheEndOfItsContextWhereverTheServerStops(t *testing.T) {
 			return func(ctx context.Context) error {
 				go func() {
 					lab.WaitFor(t, h.other, "x", 1)
-					h.server.Pause()
+					h.pause()
 				}()
 				return e.Lead(ctx, "me", nil)
 			}
@@ -160,11 +163,12 @@ func TestACallReturnsAtTheEndOfItsContextWhereverTheServerStops(t *testing.T) {
 			t.Parallel()
 			h := newHang(t)
 			call := prepare(t, h)
-			ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			returned := make(chan error, 1)
 			go func() { returned <- call(ctx) }()
-			<-ctx.Done()
+			lab.Soon(t, 30*time.Second, "the request at which the server stops", h.paused)
+			cancel()
 			end := time.Now()
 			lab.Soon(t, 30*time.Second, "the return", returned)
 			t.Logf("%v after the end of the context", time.Since(end))
