@@ -80,7 +80,14 @@ func TestCoverChild(t *testing.T) {
 	require.NoError(t, err, "a script that is read-only publishes its marks, too")
 }
 
+// shareServer lets the programs that a test runs use its server: otherwise each starts one, or a container.
+func shareServer(t *testing.T) {
+	t.Helper()
+	t.Setenv("LUATOMIC_REDIS_URL", luatomictest.URL(t))
+}
+
 func TestCoverTellsWhichStatementsRan(t *testing.T) {
+	shareServer(t)
 	dir := t.TempDir()
 	writeFile(t, filepath.Join(dir, "go.mod"), "module example.com/app\n")
 	writeFile(t, filepath.Join(dir, "stock", "count.lua"), countScript)

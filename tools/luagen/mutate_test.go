@@ -14,6 +14,7 @@ import (
 )
 
 func TestMutateNamesConditionsThatNoTestMisses(t *testing.T) {
+	shareServer(t)
 	file := filepath.Join(t.TempDir(), "count.lua")
 	writeFile(t, file, countScript)
 	child := []string{"mutate", file, os.Args[0], "-test.run", "TestCoverChild"}
@@ -50,6 +51,7 @@ func TestMutateNamesConditionsThatNoTestMisses(t *testing.T) {
 
 // The tests run once for all scripts of a folder; each script has its own reasons.
 func TestMutateTakesAFolder(t *testing.T) {
+	shareServer(t)
 	dir := t.TempDir()
 	writeFile(t, filepath.Join(dir, "count.lua"), countScript)
 	writeFile(t, filepath.Join(dir, "other", "tally.lua"), countScript+"\n")
@@ -231,6 +233,7 @@ func TestGuardChild(t *testing.T) {
 
 // A guard has mutants as the scripts behind it have.
 func TestMutantsOfAGuardMeetTests(t *testing.T) {
+	shareServer(t)
 	file := filepath.Join(t.TempDir(), "guard.lua")
 	writeFile(t, file, guardScript)
 	child := []string{"mutate", file, os.Args[0], "-test.run", "TestGuardChild"}

@@ -16,6 +16,7 @@ import (
 // The child sees its replies and the lines of its errors; the trace has what it did, and the call that raised has no
 // reply.
 func TestTraceOfACommand(t *testing.T) {
+	shareServer(t)
 	out := filepath.Join(t.TempDir(), "trace.txt")
 	code, stdout, stderr := command("trace", "-only", "count", "-o", out, os.Args[0], "-test.run", "TestCoverChild")
 	require.Equal(t, 0, code, stdout+stderr)
