@@ -127,6 +127,9 @@ func TestPackageNameOfWhatIsBuiltHere(t *testing.T) {
 		"locking":   {"gen/a.go": program, "gen/lock.go": "package locking\n"},
 		"gen":       {"gen/a.go": program},
 		"elsewhere": {"gen/a.go": program, "gen/b.go": "//go:build nowhere\n\npackage elsewhere\n"},
+		"tested":    {"gen/a.go": program, "gen/b_test.go": "package tested_test\n"},
+		"inside":    {"gen/a_test.go": "package inside\n"},
+		"built":     {"gen/a_test.go": "package other_test\n", "gen/b.go": "package built\n"},
 	} {
 		files["scripts/a_lock.lua"] = fmt.Sprintf(script, "ALock")
 		cfg := project(t, files)

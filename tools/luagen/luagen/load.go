@@ -108,28 +108,35 @@ func (c Config) resolve() (target, error) {
 	return t, err
 }
 
-// packageName asks the Go files of dir; hand-written ones are heard first, those that are built elsewhere last. A
-// folder without Go gives its own name.
+// packageName asks the Go files of dir; hand-written ones are heard first, then generated ones, those that are built
+// elsewhere, and tests. A folder without Go gives its own name.
 func packageName(dir string) string {
 	files := filesIn(dir, ".go")
 	slices.SortStableFunc(files, func(a, b string) int { return rank(a) - rank(b) })
 	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.PackageClauseOnly)
+		if err != nil || rank(file) >= elsewhere && f.Name.Name == "main" {
 			continue
 		}
-		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.PackageClauseOnly)
-		if err == nil && (rank(file) < elsewhere || f.Name.Name != "main") {
-			return f.Name.Name
+		if rank(file) == tests {
+			return strings.TrimSuffix(f.Name.Name, "_test")
 		}
+		return f.Name.Name
 	}
 	return strings.NewReplacer("-", "", ".", "").Replace(strings.ToLower(filepath.Base(dir)))
 }
 
-// elsewhere is the rank of files for another system, and of programs that are run by their file's name (//go:build
-// ignore).
-const elsewhere = 2
+// The ranks behind those of the files that are built: files for another system and programs that are run by their
+// file's name (//go:build ignore), then tests, which may be of the package foo_test.
+const (
+	elsewhere = iota + 2
+	tests
+)
 
 func rank(file string) int {
+	if strings.HasSuffix(file, "_test.go") {
+		return tests
+	}
 	if strings.HasSuffix(file, ".lua.go") || filepath.Base(file) == scriptsFile {
 		return 1
 	}
