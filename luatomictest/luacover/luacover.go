@@ -39,14 +39,16 @@ const (
 
 func init() {
 	if dir := os.Getenv(DirVar); dir != "" {
-		c := &collector{dir: dir, channel: luacover.Channel, servers: map[string]*server{}, seen: map[string]bool{}}
+		c := &collector{dir: dir, channel: luacover.Channel, servers: map[string]*server{}, seen: map[string]bool{},
+			asked: map[string]bool{}}
 		c.take = c.note
 		luahook.Rewrite = func(_, _, source string) string { return luacover.Mark(source) }
 		luahook.Guard = func(_, source string) string { return luacover.MarkGuard(source) }
 		luahook.Client, collecting = c.client, c
 	}
 	if dir := os.Getenv(TraceVar); dir != "" {
-		c := &collector{dir: dir, channel: luacover.TraceChannel, servers: map[string]*server{}}
+		c := &collector{dir: dir, channel: luacover.TraceChannel, servers: map[string]*server{},
+			asked: map[string]bool{}}
 		c.take = c.line
 		only := os.Getenv(OnlyVar)
 		luahook.Rewrite = func(name, _, source string) string {
@@ -81,6 +83,7 @@ type collector struct {
 	mu      sync.Mutex
 	servers map[string]*server // by address
 	seen    map[string]bool    // by "digest number"
+	asked   map[string]bool    // by address and user
 	out     *os.File
 }
 
@@ -132,7 +135,8 @@ type server struct {
 }
 
 // subscribe opens a connection of its own to the client's server, once for each address; calls wait until it stands, so
-// that no statement is missed. Where the user may not subscribe, nothing is collected.
+// that no statement is missed. Where the user may not subscribe, nothing is collected, and where one may not publish,
+// nothing of its scripts: refused tells luagen.
 func (c *collector) subscribe(client *redis.Client) {
 	opts := *client.Options()
 	c.mu.Lock()
@@ -141,17 +145,43 @@ func (c *collector) subscribe(client *redis.Client) {
 		s = &server{end: endMark + rand.Text(), reached: make(chan struct{})}
 		c.servers[opts.Addr] = s
 	}
+	user := opts.Addr + " " + opts.Username
+	ask := !c.asked[user]
+	c.asked[user] = true
 	c.mu.Unlock()
+	opts.PushNotificationProcessor, opts.MaintNotificationsConfig = nil, nil
 	s.once.Do(func() { c.collect(s, &opts) })
+	if ask {
+		c.ask(&opts)
+	}
+}
+
+// ask publishes as the scripts of a user do. Their own marks fail without a word.
+func (c *collector) ask(opts *redis.Options) {
+	client := redis.NewClient(opts)
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	c.refused(client.Publish(ctx, c.channel, endMark+"of none").Err())
+}
+
+// RefusedExt is the extension of the files that say which user may not tell what its scripts do.
+const RefusedExt = ".refused"
+
+// refused writes down that the server refuses a user what collecting takes.
+func (c *collector) refused(err error) {
+	if redis.HasErrorPrefix(err, "NOPERM") {
+		_ = os.WriteFile(filepath.Join(c.dir, rand.Text()+RefusedExt), []byte(err.Error()), 0o644)
+	}
 }
 
 func (c *collector) collect(s *server, opts *redis.Options) {
-	opts.PushNotificationProcessor, opts.MaintNotificationsConfig = nil, nil
 	s.client = redis.NewClient(opts)
 	sub := s.client.Subscribe(context.Background(), c.channel)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if _, err := sub.Receive(ctx); err != nil {
+		c.refused(err)
 		_ = sub.Close()
 		_ = s.client.Close()
 		return

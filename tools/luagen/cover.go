@@ -147,9 +147,29 @@ func runCovered(words []string, list []*covered, stdout, stderr io.Writer) (code
 		if code, err = runWith(ctx, words, stdout, stderr, luacover.DirVar+"="+dir); err != nil {
 			return err
 		}
+		sayRefused(stderr, "cover", dir)
 		return readFolder(dir, list)
 	})
 	return code, err
+}
+
+// refusals are the errors of users who may not tell what their scripts did, each once.
+func refusals(dir string) (all []string) {
+	files, _ := filepath.Glob(filepath.Join(dir, "*"+luacover.RefusedExt))
+	for _, file := range files {
+		if text, err := os.ReadFile(file); err == nil {
+			all = append(all, string(text))
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func sayRefused(stderr io.Writer, verb, dir string) {
+	for _, text := range refusals(dir) {
+		fmt.Fprintf(stderr, "luagen %s: what some scripts ran is not known: %s: allow the user of the tests to publish "+
+			"and subscribe to luagen:*\n", verb, text)
+	}
 }
 
 // runWith runs a command with more variables, tests anew.

@@ -155,6 +155,43 @@ func TestCoverSaysWhichScriptCannotBeMarked(t *testing.T) {
 		"  not known: no room for one more upvalue, which marks need\n")
 }
 
+// The child of the test below: its Redis user may not tell what ran.
+func TestRefusedChild(t *testing.T) {
+	t.Parallel()
+	without := os.Getenv("LUAGEN_CHILD_WITHOUT")
+	if without == "" {
+		t.Skip("only as a child")
+	}
+	server := luatomictest.StartServer(t)
+	rule := []any{"ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", without}
+	require.NoError(t, server.Client().Do(t.Context(), rule...).Err())
+	client := server.Client(func(o *redis.Options) { o.Username, o.Password = "app", "pw" })
+	_, err := countTo(t, client, "n", 5)
+	require.NoError(t, err)
+}
+
+// Where the user of a test may not subscribe or publish, what its scripts ran is not known, which is not "no test".
+func TestCoverSaysThatAUserMayNotPublish(t *testing.T) {
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "count.lua"), countScript)
+	child := []string{os.Args[0], "-test.run", "TestRefusedChild"}
+	for _, without := range []string{"-publish", "-subscribe"} {
+		t.Setenv("LUAGEN_CHILD_WITHOUT", without)
+		for _, verb := range []string{"cover", "trace"} {
+			_, _, stderr := command(append([]string{verb}, append(map[string][]string{
+				"cover": {"-scripts", dir}}[verb], child...)...)...)
+			require.Contains(t, stderr, "luagen "+verb+": what some scripts ran is not known: NOPERM", without)
+			require.Contains(t, stderr, "'"+without[1:]+"'")
+		}
+		m := mutation{dir: t.TempDir(), parallel: 1, scripts: []*mutated{{text: countScript}}}
+		test := mutantTest{words: child}
+		failed, err := m.observe(t.Context(), &test)
+		require.NoError(t, err)
+		require.False(t, failed)
+		require.True(t, test.meets(count.SHA, 9), "it meets all mutants")
+	}
+}
+
 // A script may use all locals that Lua allows: marks, reports and failing writes take none of them.
 func TestAScriptOfAllLocalsIsMarkedTracedAndProven(t *testing.T) {
 	t.Parallel()

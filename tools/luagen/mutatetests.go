@@ -158,9 +158,10 @@ func (m *mutation) observe(ctx context.Context, test *mutantTest) (failed bool, 
 	if err := readFolder(dir, list); err != nil {
 		return false, err
 	}
+	unknown := len(refusals(dir)) > 0
 	for _, c := range list {
 		switch {
-		case c.unmarked:
+		case c.unmarked || unknown:
 			test.lines[c.digest] = nil
 		case len(c.ran) > 0:
 			test.lines[c.digest] = c.lines()

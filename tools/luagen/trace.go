@@ -87,6 +87,7 @@ func traced(words []string, only string, stdout, stderr io.Writer, out *bytes.Bu
 			luacover.OnlyVar+"="+only); err != nil {
 			return err
 		}
+		sayRefused(stderr, "trace", dir)
 		files, err := filepath.Glob(filepath.Join(dir, "*.txt"))
 		for _, file := range files {
 			text, err := os.ReadFile(file)
