@@ -29,7 +29,23 @@ func (d *drafter) numberTypes(numeric map[int]bool) map[int]string {
 			types[n] = typ
 		}
 	})
+	d.markOptional(types)
 	return types
+}
+
+// markOptional makes the type of an entry optional that has a default where it is no number, as an absent one is not.
+func (d *drafter) markOptional(types map[int]string) {
+	luaast.Inspect(d.Body.Body, func(n, _ luaast.Node) bool {
+		either, ok := n.(*luaast.Binary)
+		if !ok || either.Op != "or" || builtin(either.L) != "tonumber" {
+			return true
+		}
+		i, _ := d.argumentOf(either.L)
+		if typ, guess, _ := strings.Cut(types[i], "  "); typ != "" && !strings.HasSuffix(typ, "?") {
+			types[i] = strings.TrimSpace(typ + "?  " + guess)
+		}
+		return true
+	})
 }
 
 // eachNumber yields the expressions whose places say what number they are.

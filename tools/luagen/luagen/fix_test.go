@@ -74,7 +74,8 @@ redis.call('HSET', KEYS[1], name, job.a, 'ms', ms, 'ttl', ttl)
 		"---@arg ms int  check: or float?\n")
 }
 
-// A command that takes a number says which: any, or a whole one. What tonumber alone shows is a guess.
+// A command that takes a number says which: any, or a whole one. What tonumber alone shows is a guess. A number with a
+// default is optional: a caller who leaves it out must not send 0 in its place.
 func TestDraftOfNumbers(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
@@ -88,10 +89,16 @@ func TestDraftOfNumbers(t *testing.T) {
 		"redis.call('EXPIRE', KEYS[1], (tonumber(ARGV[1])))":                           "arg1 int",
 		"redis.call('EXPIRE', KEYS[1], ARGV[1])":                                       "arg1 string",
 		"redis.call('SET', KEYS[1], ARGV[1] + 1)":                                      "arg1 int  check: or float?",
+		"local n = tonumber(ARGV[1]) or 1\nredis.call('INCRBY', KEYS[1], n)":           "n int?",
+		"redis.call('INCRBYFLOAT', KEYS[1], tonumber(ARGV[1]) or 1)":                   "arg1 float?",
+		"local n = tonumber(ARGV[1]) or 1\nredis.call('SET', KEYS[1], n)":              "n int?  check: or float?",
 	} {
 		text, err := luagen.Draft("x.lua", body+"\n")
 		require.NoError(t, err)
 		require.Contains(t, text, "---@arg "+want+"\n", body)
+		if strings.Contains(body, " or 1") {
+			require.False(t, luagen.Vet("x.lua", text).HasErrors(), text)
+		}
 	}
 }
 
