@@ -332,13 +332,20 @@ func (b *body) checkUnpacks(c redisCall) {
 		}
 		if len(call.Args) < 3 && !isGlobal(call.Args[0], "ARGV") && !isGlobal(call.Args[0], "KEYS") &&
 			!b.isSmall(call.Args[0]) {
-			b.at(
-				arg,
-				"B001",
-				"unpack without a bound",
-				fmt.Sprintf("unpack in parts of at most %d: unpack(list, i, math.min(i + %d, #list))", unpackLimit,
-					unpackLimit-1),
-			)
+			b.at(arg, "B001", "unpack without a bound", cureOfUnpack(c))
 		}
 	}
+}
+
+// inOne are the commands that mean something else in parts.
+var inOne = map[string]bool{"XADD": true, "MSETNX": true, "BITOP": true, "SINTERSTORE": true, "SUNIONSTORE": true,
+	"SDIFFSTORE": true, "ZINTERSTORE": true, "ZUNIONSTORE": true, "ZDIFFSTORE": true}
+
+func cureOfUnpack(c redisCall) string {
+	if name, ok := c.args[0].(*luaast.Str); ok && inOne[strings.ToUpper(name.Value)] {
+		return fmt.Sprintf("one %s takes them all, so refuse more before the first write: if #list > %d then return "+
+			"redis.error_reply('TOO_MANY values') end", strings.ToUpper(name.Value), unpackLimit)
+	}
+	return fmt.Sprintf("unpack in parts of at most %d: unpack(list, i, math.min(i + %d, #list))", unpackLimit,
+		unpackLimit-1)
 }
