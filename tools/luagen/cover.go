@@ -167,8 +167,8 @@ func refusals(dir string) (all []string) {
 
 func sayRefused(stderr io.Writer, verb, dir string) {
 	for _, text := range refusals(dir) {
-		fmt.Fprintf(stderr, "luagen %s: what some scripts ran is not known: %s: allow the user of the tests to publish "+
-			"and subscribe to luagen:*\n", verb, text)
+		fmt.Fprintf(stderr, "luagen %s: what some scripts ran is not known: %s: allow the user of the tests to "+
+			"publish and subscribe to luagen:*\n", verb, text)
 	}
 }
 
