@@ -184,7 +184,7 @@ func TestAForeignFenceIsRefused(t *testing.T) {
 	t.Parallel()
 	ctx, c := bounded(t), luatomictest.Client(t)
 	l := open(t, c, plainlock.Options{Fence: true})
-	for _, foreign := range []string{"text", "inf", "nan", "-1", "1e300", strconv.Itoa(1 << 53), ""} {
+	for _, foreign := range []string{"text", "inf", "nan", "-1", "1e300", strconv.FormatInt(1<<53, 10), ""} {
 		lock, err := l.Try(ctx, "x")
 		require.NoError(t, err)
 		fence := "{" + lock.Key() + "}:fence"
