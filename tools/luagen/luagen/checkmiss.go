@@ -38,7 +38,7 @@ func (f flow) missOf(e luaast.Expr) (miss, bool) {
 	if kind == statusOrFalse {
 		where = "it sets nothing"
 	}
-	return miss{name, what, where}, kind.canMiss()
+	return miss{name, what, where}, kind.canMiss() && !f.isStored(value)
 }
 
 // checkMiss reports a reply that is not there where nothing is stored, in a place that needs a value.

@@ -10,6 +10,6 @@ local field = ARGV[1]
 local label = redis.call('HGET', h, field)
 local text = 'label ' .. label
 local count = tonumber(redis.call('GET', n))
-redis.call('SET', n, count + 1)
 redis.call('HSET', h, text, redis.call('GET', n))
-return redis.call('GET', n)
+redis.call('SET', n, count + 1)
+return redis.call('HGET', h, 'other')
