@@ -33,7 +33,7 @@ type HeldUp struct {
 	held   atomic.Pointer[[]byte]
 }
 
-// HoldUp returns a client, and what it holds: for that time, or where that is 0 until Arrive or Ahead.
+// HoldUp returns a client, and what it holds: for that time, or where that is 0 until Arrive. Ahead is instead of both.
 func HoldUp(t testing.TB, script *lua.Script, after time.Duration) (*redis.Client, *HeldUp) {
 	t.Helper()
 	opts, err := redis.ParseURL(luatomictest.URL(t))
@@ -96,7 +96,7 @@ func (l *lingering) Write(p []byte) (int, error) {
 				h.Holds()
 			}
 			h.held.Store(&held)
-			if h.after > 0 {
+			if h.Ahead == nil && h.after > 0 {
 				time.AfterFunc(h.after, func() { h.Deliver(held) })
 			}
 		})
