@@ -12,10 +12,10 @@ import (
 )
 
 // DelayedPromoteSHA is the SHA-1 of delayed_promote.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DelayedPromoteSHA = "7914e086fef244d7f12517e05f13f32879b902d3"
+const DelayedPromoteSHA = "49c0619d08e67402b27277b7de059ee5179660f4"
 
 // DelayedPromoteGuardedSHA is the SHA-1 of guard.lua and delayed_promote.lua joined, which runs under lua.Guard.
-const DelayedPromoteGuardedSHA = "4c13d756a95328ff33d7a8582304fa420be0a785"
+const DelayedPromoteGuardedSHA = "b5f9c99e7f19d0bcc514d324f615cd207dae57d4"
 
 // DelayedPromoteScript is scripts/delayed_promote.lua.
 var DelayedPromoteScript = lua.Script{

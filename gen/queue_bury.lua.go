@@ -10,10 +10,10 @@ import (
 )
 
 // QueueBurySHA is the SHA-1 of queue_bury.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueBurySHA = "c7b774f834830a5995683f7248f1de6887e21121"
+const QueueBurySHA = "8fbcdd462775be25b2c02de415005cd9123779cf"
 
 // QueueBuryGuardedSHA is the SHA-1 of guard.lua and queue_bury.lua joined, which runs under lua.Guard.
-const QueueBuryGuardedSHA = "6fdbb8b3192399264972fc5421b5960ea623477c"
+const QueueBuryGuardedSHA = "9ebac32d50f2b9e9b377f14d2478ee1301540e6b"
 
 // QueueBuryScript is scripts/queue_bury.lua.
 var QueueBuryScript = lua.Script{

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueCancelSHA is the SHA-1 of queue_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueCancelSHA = "0e0ee7d40ef1efb14ea77ea5bf8b1f16fab21fb3"
+const QueueCancelSHA = "c8f3688b881effad5e0c8725eaeea2c1489192cd"
 
 // QueueCancelGuardedSHA is the SHA-1 of guard.lua and queue_cancel.lua joined, which runs under lua.Guard.
-const QueueCancelGuardedSHA = "8256d054845f38a3cdf5a0ae4e7eb48a171a4e85"
+const QueueCancelGuardedSHA = "822b736fb6d3c2ab2ab959353a8cac5f86f4f02e"
 
 // QueueCancelScript is scripts/queue_cancel.lua.
 var QueueCancelScript = lua.Script{

@@ -11,7 +11,7 @@ import (
 )
 
 // QueueFindSHA is the SHA-1 of queue_find.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueFindSHA = "43a1c7061268a4d14011ea887a6a155ec8474c53"
+const QueueFindSHA = "e27cf0388547ede85971ad1ce2c334cfae25ec44"
 
 // QueueFindScript is scripts/queue_find.lua.
 var QueueFindScript = lua.Script{

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueNackSHA is the SHA-1 of queue_nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueNackSHA = "481939c85b560f1136a6dbd1ccba6f0b7138ec5b"
+const QueueNackSHA = "272b0ccf2cc38e2db6ed14d8fba5b38f0ad9f3bb"
 
 // QueueNackGuardedSHA is the SHA-1 of guard.lua and queue_nack.lua joined, which runs under lua.Guard.
-const QueueNackGuardedSHA = "8522b38cbf7a0a06e52c97fbea1e12aabd5f4b9a"
+const QueueNackGuardedSHA = "bd01849e922340315022bcc630fd83de70409cc2"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{

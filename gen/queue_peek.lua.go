@@ -13,7 +13,7 @@ import (
 )
 
 // QueuePeekSHA is the SHA-1 of queue_peek.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePeekSHA = "a2d5e6a38daf2621fc79ef7205c6ae843d3792ee"
+const QueuePeekSHA = "76f70d31b19b86152364d9eb34aa91abb69b52a1"
 
 // QueuePeekScript is scripts/queue_peek.lua.
 var QueuePeekScript = lua.Script{

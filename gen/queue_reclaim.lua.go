@@ -12,7 +12,7 @@ import (
 )
 
 // QueueReclaimSHA is the SHA-1 of queue_reclaim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReclaimSHA = "f9897b21c8b961dbc950173ce39b906f65aa5bcd"
+const QueueReclaimSHA = "88755868eb97ea36e5f77bb3caded8602337ce85"
 
 // QueueReclaimScript is scripts/queue_reclaim.lua.
 var QueueReclaimScript = lua.Script{

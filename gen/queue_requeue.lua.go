@@ -10,10 +10,10 @@ import (
 )
 
 // QueueRequeueSHA is the SHA-1 of queue_requeue.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRequeueSHA = "ca8a4b7d34b07e764d4dcf730e2573a5c7a390d7"
+const QueueRequeueSHA = "5a1e903dd63190d9b0a9cd421ac84f6b1f0a1203"
 
 // QueueRequeueGuardedSHA is the SHA-1 of guard.lua and queue_requeue.lua joined, which runs under lua.Guard.
-const QueueRequeueGuardedSHA = "2b5ef006e40b431f18e2fafb33c38f1f857f6684"
+const QueueRequeueGuardedSHA = "092a26036bb99ecc2cd90a1d081ad497f119adee"
 
 // QueueRequeueScript is scripts/queue_requeue.lua.
 var QueueRequeueScript = lua.Script{

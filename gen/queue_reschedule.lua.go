@@ -13,10 +13,10 @@ import (
 )
 
 // QueueRescheduleSHA is the SHA-1 of queue_reschedule.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRescheduleSHA = "b71449830b7de754d3666de475a7042a92ab4c0e"
+const QueueRescheduleSHA = "5d083650a145d0b2eaeff12fb238b9f20056c165"
 
 // QueueRescheduleGuardedSHA is the SHA-1 of guard.lua and queue_reschedule.lua joined, which runs under lua.Guard.
-const QueueRescheduleGuardedSHA = "b6e3ed62e749bcd1c5b4b07c1e6a2aa804cf7b22"
+const QueueRescheduleGuardedSHA = "16edc51513fcda11a3f1faac35cc9dbf19cb4138"
 
 // QueueRescheduleScript is scripts/queue_reschedule.lua.
 var QueueRescheduleScript = lua.Script{

@@ -11,7 +11,7 @@ import (
 )
 
 // QueueStatsSHA is the SHA-1 of queue_stats.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueStatsSHA = "84ab6b04bd6d199784e8799a3aa5b7b720df5409"
+const QueueStatsSHA = "518462322047e1ab1ca4e47d8161d1b9e370dc9c"
 
 // QueueStatsScript is scripts/queue_stats.lua.
 var QueueStatsScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // QueueTakeSHA is the SHA-1 of queue_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTakeSHA = "1c37fe29637ad4bbd4dccf17b19cde934f5dee0d"
+const QueueTakeSHA = "6ff122651c381722be1df7d868d05d27416a1c64"
 
 // QueueTakeScript is scripts/queue_take.lua.
 var QueueTakeScript = lua.Script{

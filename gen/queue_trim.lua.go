@@ -11,10 +11,10 @@ import (
 )
 
 // QueueTrimSHA is the SHA-1 of queue_trim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTrimSHA = "546363cbf77d13000239016c190acd1e3aaeef66"
+const QueueTrimSHA = "2f4d34df05baed05f4058a6fee37850a0ef0c2c9"
 
 // QueueTrimGuardedSHA is the SHA-1 of guard.lua and queue_trim.lua joined, which runs under lua.Guard.
-const QueueTrimGuardedSHA = "32c9132e6a52704a8c06fae17c907076baa7a576"
+const QueueTrimGuardedSHA = "3c9c8aff4f4791f75052b931b79d504df9dd119d"
 
 // QueueTrimScript is scripts/queue_trim.lua.
 var QueueTrimScript = lua.Script{

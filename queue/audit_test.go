@@ -137,7 +137,7 @@ func TestAuditFindsAndRepairs(t *testing.T) {
 	}
 }
 
-// Where no job is dead, a size that is no number is found too: the next death would be refused by it.
+// Where no job is dead, a size that is no number is found too.
 func TestAuditRepairsTheSizeOfAnEmptyDeadSet(t *testing.T) {
 	t.Parallel()
 	q, c := lab.NewQueue(t, nil)

@@ -250,9 +250,9 @@ func newConsumer(opts *ConsumeOptions, h Handler, from []Source) (*consumer, err
 	return c, nil
 }
 
-// doubling is the default back-off.
+// doubling is the default back-off. A handler may have set Attempt to any number.
 func doubling(failures int) time.Duration {
-	return min(time.Second<<min(failures-1, 20), time.Hour)
+	return min(time.Second<<min(max(failures-1, 0), 20), time.Hour)
 }
 
 // report passes an error to OnError, unless it is only the end of ctx.

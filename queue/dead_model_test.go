@@ -69,6 +69,5 @@ func (m *queueModel) trim(keep int) (n int) {
 func (m *queueModel) dig(id string) {
 	delete(m.dead, id)
 	m.deadBytes -= len(m.bodies[id])
-	m.counted = m.deadBytes != 0 // the field goes with the last byte
 	m.forget(id)
 }

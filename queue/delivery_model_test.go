@@ -188,7 +188,6 @@ func (m *queueModel) fail(id, reason string) int {
 func (m *queueModel) bury(id string, now span) {
 	m.dead[id] = now
 	m.deadBytes += len(m.bodies[id])
-	m.counted = true
 	name, named := m.holds["j:"+id]
 	m.release(id)
 	if named {

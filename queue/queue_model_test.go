@@ -210,7 +210,6 @@ type queueModel struct {
 	ends                    map[string]int64  // name to the end of its hold
 	paused                  bool
 	limit, deadBytes        int
-	counted                 bool // deadBytes has been written
 
 	receipts map[string]queue.Pushed
 }
@@ -269,7 +268,7 @@ func (m *queueModel) control() map[string]string {
 	if m.limit > 0 {
 		out["limit"] = strconv.Itoa(m.limit)
 	}
-	if m.counted {
+	if m.deadBytes != 0 { // the field goes with the last byte
 		out["dead_bytes"] = strconv.Itoa(m.deadBytes)
 	}
 	return out

@@ -85,5 +85,5 @@ if waiter ~= '' and max > 0 then
 end
 
 local head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
-local next_due = head[2] and tonumber(head[2]) or false
+local next_due = head[2] and math.min(tonumber(head[2]), 2 ^ 53) or false
 return {#due, tonumber(now_us), next_due}

@@ -125,9 +125,19 @@ for i = 2, #ARGV do
     if meant(4) then
       -- A job that was buried while ready may have its entry still.
       local entry = string.find(redis.call('HGET', failures, id) or '', '^[bx]')
-      if redis.call('HINCRBY', control, 'dead_bytes', 0 - redis.call('HSTRLEN', bodies, id)) == 0 then
+      local weight = 0 - redis.call('HSTRLEN', bodies, id)
+      --< part/queue_dead_bytes.lua
+      -- The size of the dead set changes by weight. A foreign text, to which Redis cannot add, must stop no death.
+      local sum = redis.pcall('HINCRBY', control, 'dead_bytes', weight)
+      if type(sum) == 'table' then
+        if not string.find(sum.err, 'not an integer', 1, true) and not string.find(sum.err, 'overflow', 1, true) then
+          error(sum)
+        end
+        redis.call('HSET', control, 'dead_bytes', weight)
+      elseif sum == 0 then
         redis.call('HDEL', control, 'dead_bytes')
       end
+      -->
       forget(id, entry)
       redis.call('ZREM', dead, id)
     end

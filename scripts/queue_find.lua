@@ -44,6 +44,7 @@ for i = 2, #ARGV do
   if state == 2 then
     at = math.floor(at / 1000)
   end
+  at = at and math.min(at, 2 ^ 53) -- a reply has no greater numbers
   if not body or count[1] == 'x' and state ~= 2 then
     state, at, body, count, failed = 4, false, '', {}, nil
   end

@@ -86,12 +86,16 @@ for i = 1, #ARGV, 6 do
   verdicts[n] = 0
   if score and tonumber(score) == fence and not entries[id] then
     given = given + 1
-    local over = redis.call('HGET', failures, id) == 'x' or redis.call('HEXISTS', bodies, id) == 0
+    local count = redis.call('HGET', failures, id)
+    local over = count == 'x' or redis.call('HEXISTS', bodies, id) == 0
     verdicts[n] = over and 2 or 1
     work = work or not over and delay >= 0
     if counted == '1' and not over then
-      redis.call('HINCRBY', failures, id, 1)
-      redis.call('HSET', failures, id .. '\n', reason)
+      --< part/queue_failures.lua
+      -- The failures of a job are the last digits of its count, nine at most: a foreign text must stop no other job.
+      local failed = tonumber(string.match(string.sub(count or '', -9), '%d*$')) or 0
+      -->
+      redis.call('HSET', failures, id, failed + 1, id .. '\n', reason)
     end
     if over then
       --< part/queue_release_name.lua
@@ -114,10 +118,20 @@ for i = 1, #ARGV, 6 do
       redis.call('HDEL', failures, id, id .. '\n')
       -->
     elseif delay < 0 then
-      --< part/queue_bury.lua
       -- The job is dead. What it weighs is counted, so that a trim need not read the bodies.
       redis.call('ZADD', dead, now_ms, id)
-      redis.call('HINCRBY', control, 'dead_bytes', redis.call('HSTRLEN', bodies, id))
+      local weight = redis.call('HSTRLEN', bodies, id)
+      --< part/queue_dead_bytes.lua
+      -- The size of the dead set changes by weight. A foreign text, to which Redis cannot add, must stop no death.
+      local sum = redis.pcall('HINCRBY', control, 'dead_bytes', weight)
+      if type(sum) == 'table' then
+        if not string.find(sum.err, 'not an integer', 1, true) and not string.find(sum.err, 'overflow', 1, true) then
+          error(sum)
+        end
+        redis.call('HSET', control, 'dead_bytes', weight)
+      elseif sum == 0 then
+        redis.call('HDEL', control, 'dead_bytes')
+      end
       -->
       --< part/queue_remember_name.lua
       -- A dead job gives up its unique name, unless a later job has taken it over, and remembers it: a
@@ -142,7 +156,7 @@ for i = 1, #ARGV, 6 do
       redis.call('RPUSH', ready, now_ms .. ':' .. id)
     else
       heads[#heads + 1] = id
-      entries[id] = ARGV[i + 5] .. ':' .. id
+      entries[id] = (string.match(ARGV[i + 5], '^%d+$') or now_ms) .. ':' .. id -- a take drops all others
     end
     if not entries[id] then
       redis.call('ZREM', leases, id)

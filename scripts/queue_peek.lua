@@ -55,7 +55,7 @@ for i = 1, #found, 2 do
       rest = offset + (i - 1) / 2
       break
     end
-    rows[n + 1], rows[n + 2], rows[n + 3] = id, tonumber(found[i + 1]), body
+    rows[n + 1], rows[n + 2], rows[n + 3] = id, math.min(tonumber(found[i + 1]), 2 ^ 53), body
     rows[n + 4], rows[n + 5] = tonumber(failed) or 0, count[2] or ''
     rows[n + 6] = redis.call('HGET', options, id) or ''
     n = n + 6

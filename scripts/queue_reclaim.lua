@@ -101,17 +101,22 @@ for i = #ids, 1, -1 do
     redis.call('HDEL', failures, id, id .. '\n')
     -->
   elseif redis.call('HEXISTS', bodies, id) == 1 then
-    local count = tonumber(was[1] or 0) + 1
+    local count = was[1]
+    --< part/queue_failures.lua
+    -- The failures of a job are the last digits of its count, nine at most: a foreign text must stop no other job.
+    local failed = tonumber(string.match(string.sub(count or '', -9), '%d*$')) or 0
+    -->
+    failed = failed + 1
     local n = #counts
-    counts[n + 1], counts[n + 2], counts[n + 3], counts[n + 4] = id, count, id .. '\n', 'lease over'
+    counts[n + 1], counts[n + 2], counts[n + 3], counts[n + 4] = id, failed, id .. '\n', 'lease over'
     local text = optioned and redis.call('HGET', options, id) or ''
     local own = string.match(text, '^%d+:(-?%d+):')
     local most = own and own ~= '0' and tonumber(own) or max_failures
-    if most > 0 and count >= most then
-      graves[#graves + 1], graves[#graves + 2], graves[#graves + 3] = id, count, text
-    elseif count > 1 and was[2] == 'lease over' and backoff > 0 then
+    if most > 0 and failed >= most then
+      graves[#graves + 1], graves[#graves + 2], graves[#graves + 3] = id, failed, text
+    elseif failed > 1 and was[2] == 'lease over' and backoff > 0 then
       -- Its worker has died twice: the job may be the cause, and others come first.
-      local delay = math.min(backoff * 2 ^ math.min(count - 2, 20), 3600000)
+      local delay = math.min(backoff * 2 ^ math.min(failed - 2, 20), 3600000)
       --< part/queue_due.lua
       -- The job is due after the delay, or when it expires, if that is earlier. No worker gets it then, but the take
       -- that deletes it frees its unique name and its place below the limit, and no drain waits for it.
@@ -127,10 +132,20 @@ for i = #ids, 1, -1 do
 end
 for i = 1, #graves, 3 do
   local id = graves[i]
-  --< part/queue_bury.lua
   -- The job is dead. What it weighs is counted, so that a trim need not read the bodies.
   redis.call('ZADD', dead, now_ms, id)
-  redis.call('HINCRBY', control, 'dead_bytes', redis.call('HSTRLEN', bodies, id))
+  local weight = redis.call('HSTRLEN', bodies, id)
+  --< part/queue_dead_bytes.lua
+  -- The size of the dead set changes by weight. A foreign text, to which Redis cannot add, must stop no death.
+  local sum = redis.pcall('HINCRBY', control, 'dead_bytes', weight)
+  if type(sum) == 'table' then
+    if not string.find(sum.err, 'not an integer', 1, true) and not string.find(sum.err, 'overflow', 1, true) then
+      error(sum)
+    end
+    redis.call('HSET', control, 'dead_bytes', weight)
+  elseif sum == 0 then
+    redis.call('HDEL', control, 'dead_bytes')
+  end
   -->
   --< part/queue_remember_name.lua
   -- A dead job gives up its unique name, unless a later job has taken it over, and remembers it: a
@@ -183,5 +198,5 @@ if #entries > 0 or #later > 0 then
   -->
 end
 local head = redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')
-local next_lapse = head[2] and tonumber(head[2]) or false
+local next_lapse = head[2] and math.min(tonumber(head[2]), 2 ^ 53) or false
 return {#entries + #later / 2, g, tonumber(now_us), next_lapse, graves}

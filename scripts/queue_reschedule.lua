@@ -39,7 +39,7 @@ if kept then
 end
 
 local score = redis.call('ZSCORE', scheduled, id)
-local old = score and tonumber(score)
+local old = score and math.min(tonumber(score), 2 ^ 53)
 local moved = old and not (mode == '1' and due >= old or mode == '2' and due <= old)
 local at = moved and due or old
 if moved then

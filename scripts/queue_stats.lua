@@ -22,9 +22,11 @@ local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 -->
 
 local entry = redis.call('LINDEX', ready, 0)
-local oldest = entry and tonumber(string.match(entry, '^%d+')) or false
+-- A time beyond the numbers of a reply would be one in the past.
+local stamp = entry and tonumber(string.match(entry, '^%d+'))
+local oldest = stamp and math.min(stamp, 2 ^ 53) or false
 local head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
-local next_due = head[2] and tonumber(head[2]) or false
+local next_due = head[2] and math.min(tonumber(head[2]), 2 ^ 53) or false
 --< part/queue_layout.lua
 -- A queue of a later layout has a text in paused and in limit that no script of this one writes.
 local paused = redis.call('HGET', control, 'paused')

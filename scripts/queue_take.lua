@@ -178,8 +178,8 @@ for i = 1, #KEYS, 10 do
         body = false
       elseif count and string.sub(count, 1, 1) == 'b' then
         -- A job that was buried while ready has no entry from now on.
-        count = tonumber(string.sub(count, 2)) or 0
-        if count > 0 then
+        count = string.match(count, '%d+$') or '0'
+        if count ~= '0' then
           redis.call('HSET', failures, id, count)
         else
           redis.call('HDEL', failures, id)
@@ -193,7 +193,9 @@ for i = 1, #KEYS, 10 do
           break
         end
         local stamp = string.sub(entries[n], 1, #entries[n] - #id - 1)
-        jobs[j + 1], jobs[j + 2], jobs[j + 3], jobs[j + 4] = id, body, tonumber(stamp), count and tonumber(count) or 0
+        -- The last digits of its count, nine at most: a foreign text must end no worker.
+        local failed = count and tonumber(string.match(string.sub(count, -9), '%d*$')) or 0
+        jobs[j + 1], jobs[j + 2], jobs[j + 3], jobs[j + 4] = id, body, math.min(tonumber(stamp), 2 ^ 53), failed
         grants[g + 1], grants[g + 2] = fence, id
         kept[#kept + 1] = entries[n]
         if more[n] then
@@ -273,7 +275,8 @@ for i = 1, #KEYS, 10 do
   end
   local head = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')[2]
   rows[r + 1], rows[r + 2], rows[r + 3], rows[r + 4] = state.fence, state.paused and 1 or 0, state.taken, state.dropped
-  rows[r + 5], rows[r + 6] = head and tonumber(head) or false, state.lapse and tonumber(state.lapse) or false
+  rows[r + 5] = head and math.min(tonumber(head), 2 ^ 53) or false -- the reply has no later time
+  rows[r + 6] = state.lapse and math.min(tonumber(state.lapse), 2 ^ 53) or false
   r = r + 6
 end
 return {tonumber(now_us), rows, jobs, extras}

@@ -53,7 +53,7 @@ if paused and paused ~= '1' then
   return redis.error_reply('LAYOUT the queue has a later layout')
 end
 -->
-local size = tonumber(redis.call('HGET', control, 'dead_bytes') or 0)
+local size = tonumber(string.match(redis.call('HGET', control, 'dead_bytes') or '', '^%-?%d+$')) or 0
 local left, removed = redis.call('ZCARD', dead), 0
 -- The oldest is read alone: most calls find nothing to remove.
 local first = redis.call('ZRANGE', dead, 0, 0, 'WITHSCORES')
@@ -73,10 +73,19 @@ for i = 1, #found, 2 do
   if not over(died) then
     break
   end
-  local length = redis.call('HSTRLEN', bodies, id)
-  if redis.call('HINCRBY', control, 'dead_bytes', 0 - length) == 0 then
+  local weight = 0 - redis.call('HSTRLEN', bodies, id)
+  --< part/queue_dead_bytes.lua
+  -- The size of the dead set changes by weight. A foreign text, to which Redis cannot add, must stop no death.
+  local sum = redis.pcall('HINCRBY', control, 'dead_bytes', weight)
+  if type(sum) == 'table' then
+    if not string.find(sum.err, 'not an integer', 1, true) and not string.find(sum.err, 'overflow', 1, true) then
+      error(sum)
+    end
+    redis.call('HSET', control, 'dead_bytes', weight)
+  elseif sum == 0 then
     redis.call('HDEL', control, 'dead_bytes')
   end
+  -->
   -- A job that was buried while ready may have its entry still.
   local entry = string.find(redis.call('HGET', failures, id) or '', '^[bx]')
   redis.call('HDEL', failures, id .. '\n')
@@ -94,7 +103,7 @@ for i = 1, #found, 2 do
   redis.call('HDEL', options, id)
   redis.call('HDEL', unique, 'j:' .. id)
   redis.call('ZREM', dead, id)
-  size, left, removed = size - length, left - 1, removed + 1
+  size, left, removed = size + weight, left - 1, removed + 1
   g = g + 1
 end
 --< part/queue_finished.lua

@@ -22,8 +22,8 @@ for n = 1, #ids do
     body = false
   elseif count and string.sub(count, 1, 1) == 'b' then
     -- A job that was buried while ready has no entry from now on.
-    count = tonumber(string.sub(count, 2)) or 0
-    if count > 0 then
+    count = string.match(count, '%d+$') or '0'
+    if count ~= '0' then
       redis.call('HSET', failures, id, count)
     else
       redis.call('HDEL', failures, id)
@@ -37,7 +37,9 @@ for n = 1, #ids do
       break
     end
     local stamp = string.sub(entries[n], 1, #entries[n] - #id - 1)
-    jobs[j + 1], jobs[j + 2], jobs[j + 3], jobs[j + 4] = id, body, tonumber(stamp), count and tonumber(count) or 0
+    -- The last digits of its count, nine at most: a foreign text must end no worker.
+    local failed = count and tonumber(string.match(string.sub(count, -9), '%d*$')) or 0
+    jobs[j + 1], jobs[j + 2], jobs[j + 3], jobs[j + 4] = id, body, math.min(tonumber(stamp), 2 ^ 53), failed
     grants[g + 1], grants[g + 2] = fence, id
     kept[#kept + 1] = entries[n]
     if more[n] then
