@@ -66,6 +66,9 @@ func (q *Queue) Audit(ctx context.Context, repair bool) (Audited, error) {
 			return a.out, q.wrap("audit of", plainError(ctx, q.client, err, q.typed()...))
 		}
 	}
+	if a.tooLong != nil {
+		return a.out, q.wrap("audit of", a.tooLong)
+	}
 	return a.out, nil
 }
 
@@ -78,6 +81,7 @@ type audit struct {
 	ready    map[string]string // id to the stamp of its entry, as read last
 	pageSize int64             // fields of the next HSCAN
 	byValues bool              // the server has no HSCAN NOVALUES
+	tooLong  error             // a suspect that no call can name: it was not judged
 }
 
 // findLost finds suspects: bodies whose id is in no state. A job can move from one state to another between two reads,

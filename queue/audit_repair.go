@@ -2,10 +2,12 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/lua"
 )
 
 const (
@@ -20,9 +22,14 @@ func (a *audit) judge(ctx context.Context, suspects []gen.QueueMendSuspect, f fu
 	slices.SortFunc(suspects, func(x, y gen.QueueMendSuspect) int {
 		return strings.Compare(x.ID+"\n"+x.Name, y.ID+"\n"+y.Name)
 	})
-	for chunk := range slices.Chunk(slices.Compact(suspects), maxSuspects) {
+	size := func(s gen.QueueMendSuspect) int { return len(s.ID) + len(s.Name) }
+	for chunk := range chunks(slices.Compact(suspects), maxSuspects, size) {
 		r, err := gen.QueueMend(ctx, a.queue.client, a.params(noBytes, -1, chunk))
-		if err != nil {
+		switch {
+		case errors.Is(err, lua.ErrTooLarge): // the others are judged
+			a.tooLong = err
+			continue
+		case err != nil:
 			return err
 		}
 		for i, verdict := range r.Verdicts {

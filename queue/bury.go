@@ -37,7 +37,7 @@ func (q *Queue) BuryJobsIn(ctx context.Context, in []State, reason string, ids .
 	p := q.buryParams()
 	p.Only, p.Reason = verdictsOf(buryStates[:], in), reason[:min(len(reason), maxReason)]
 	deaths := 0
-	for chunk := range slices.Chunk(ids, maxRows) {
+	for chunk := range chunks(ids, maxRows, textSize) {
 		var verdicts []int64
 		err := q.once(ctx, func(ctx context.Context, receipt string) (err error) {
 			p.IDs, p.Receipt = chunk, receipt

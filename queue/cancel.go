@@ -38,7 +38,7 @@ func (q *Queue) CancelIn(ctx context.Context, in []State, ids ...string) ([]Stat
 	out := make([]State, 0, len(ids))
 	p := q.cancelParams()
 	p.Only = verdictsOf(cancelStates[:], in)
-	for chunk := range slices.Chunk(ids, maxRows) {
+	for chunk := range chunks(ids, maxRows, textSize) {
 		var verdicts []int64
 		err := q.once(ctx, func(ctx context.Context, receipt string) (err error) {
 			p.IDs, p.Receipt = chunk, receipt

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -94,14 +93,19 @@ func (q *Queue) reviveOldest(ctx context.Context, from int, held *[]NameHeld) (n
 func (q *Queue) revive(ctx context.Context, ids []string, held *[]NameHeld) (int, error) {
 	p := q.requeueParams()
 	total := 0
-	for chunk := range slices.Chunk(ids, maxRows) {
+	var tooLong error
+	for chunk := range chunks(ids, maxRows, textSize) {
 		var r gen.QueueRequeueResult
 		err := q.once(ctx, func(ctx context.Context, receipt string) (err error) {
 			p.IDs, p.Receipt = chunk, receipt
 			r, err = gen.QueueRequeue(ctx, q.client, p)
 			return err
 		})
-		if err != nil {
+		switch {
+		case errors.Is(err, lua.ErrTooLarge): // the jobs behind it are not to wait for one that nobody can name
+			tooLong = q.wrap("requeue in", err)
+			continue
+		case err != nil:
 			return total, q.wrap("requeue in", err)
 		}
 		total += int(r.Moved)
@@ -109,7 +113,7 @@ func (q *Queue) revive(ctx context.Context, ids []string, held *[]NameHeld) (int
 			*held = append(*held, NameHeld{ID: h.ID, Holder: h.Holder})
 		}
 	}
-	return total, nil
+	return total, tooLong
 }
 
 // heldError returns an error that names the jobs that stay dead, or nil if there are none.

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -258,7 +257,7 @@ func (q *Queue) inChunks(ds []*Delivery, n int, f func([]*Delivery) error) error
 		}
 	}
 	var errs []error
-	for chunk := range slices.Chunk(ds, n) {
+	for chunk := range chunks(ds, n, idSize) {
 		errs = append(errs, f(chunk))
 	}
 	return joinLost(errs...)

@@ -51,8 +51,10 @@ func (h *holder) ExtendAll(b *lua.Batch, hs []lease.Together, ttl time.Duration)
 		}
 	}
 	var failed error
-	if len(fresh) > 0 {
-		_, failed = h.queue.newExtension(ttl, fresh)
+	for chunk := range chunks(fresh, maxExtend, idSize) {
+		if _, err := h.queue.newExtension(ttl, chunk); err != nil {
+			failed = err
+		}
 	}
 	calls := make(map[*extension]func() error)
 	of := make([]func() error, len(hs))

@@ -1,0 +1,111 @@
+package queue_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
+)
+
+// withForeignIDs returns a queue with a small job behind jobs of another program, whose ids have these sizes.
+func withForeignIDs(t *testing.T, opts *queue.Options, sizes ...int) *queue.Queue {
+	t.Helper()
+	q, c := lab.NewQueue(t, opts)
+	for i, size := range sizes {
+		id := strings.Repeat(string(rune('a'+i)), size)
+		require.NoError(t, c.HSet(t.Context(), lab.Key(q, "b"), id, "body").Err())
+		require.NoError(t, c.RPush(t.Context(), lab.Key(q, "r"), "1700000000000:"+id).Err())
+	}
+	lab.Push(t, q, queue.Job{ID: "small"})
+	return q
+}
+
+// Deliveries that do not fit into one call are settled in several.
+func TestLongIDsAreSettledInSeveralCalls(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q := withForeignIDs(t, nil, 600<<10, 700<<10)
+	var held []*queue.Delivery
+	for _, settle := range []func([]*queue.Delivery) error{
+		func(ds []*queue.Delivery) error { return q.Extend(ctx, time.Minute, ds...) },
+		func(ds []*queue.Delivery) error { return q.Return(ctx, 0, ds...) },
+		func(ds []*queue.Delivery) error { return q.Nack(ctx, 0, "failed", ds...) },
+		func(ds []*queue.Delivery) error { return q.Ack(ctx, ds...) },
+	} {
+		taken, err := q.Take(ctx, 10)
+		require.NoError(t, err)
+		held = append(held, taken.Deliveries...)
+		require.Len(t, held, 3)
+		require.NoError(t, settle(held))
+		if stats(t, q).Leased == 0 {
+			held = nil
+		}
+	}
+	require.Zero(t, stats(t, q).Ready+stats(t, q).Leased)
+}
+
+// A job whose id no call can name holds up no other.
+func TestAnIDThatNoCallCanNameIsRefusedAlone(t *testing.T) {
+	t.Parallel()
+	q := withForeignIDs(t, nil, 2<<20)
+	taken, err := q.Take(t.Context(), 10)
+	require.NoError(t, err)
+	require.Len(t, taken.Deliveries, 2)
+	require.ErrorIs(t, q.Ack(t.Context(), taken.Deliveries...), lua.ErrTooLarge)
+	require.Equal(t, 1, stats(t, q).Leased)
+	require.Equal(t, "small", taken.Deliveries[1].ID)
+	require.NoError(t, taken.Deliveries[1].Ack(t.Context()), "it is acked already")
+}
+
+// The leases of other jobs are renewed beside one whose id no call can name.
+func TestLeasesAreRenewedBesideALongID(t *testing.T) {
+	t.Parallel()
+	q := withForeignIDs(t, &queue.Options{Lease: 2 * time.Second}, 2<<20)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	_, err := q.Consume(ctx, &queue.ConsumeOptions{Grace: time.Millisecond},
+		func(ctx context.Context, d *queue.Delivery) error {
+			if d.ID != "small" {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			first := d.Deadline()
+			luatomictest.Eventually(t, 10*time.Second, "a renewal", func() bool {
+				return d.Deadline().After(first) || ctx.Err() != nil
+			})
+			require.NoError(t, ctx.Err())
+			stop()
+			return nil
+		})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// Calls that read ids themselves go on beside one that no call can name, and say so.
+func TestARequeueAndAnAuditGoOnBesideALongID(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q := withForeignIDs(t, nil)
+	c := luatomictest.Client(t)
+	require.NoError(t, lab.TakeOne(t, q).Bury(ctx, "bad"))
+	for score, size := range []int{2 << 20, 600 << 10, 700 << 10} {
+		id := strings.Repeat(string(rune('a'+score)), size)
+		require.NoError(t, c.HSet(ctx, lab.Key(q, "b"), id, "").Err())
+		require.NoError(t, c.ZAdd(ctx, lab.Key(q, "d"), redis.Z{Score: float64(score), Member: id}).Err())
+	}
+	_, err := q.Requeue(ctx)
+	require.ErrorIs(t, err, lua.ErrTooLarge)
+	require.Equal(t, 3, stats(t, q).Ready)
+	require.NoError(t, c.Del(ctx, lab.Key(q, "r"), lab.Key(q, "d")).Err())
+	report, err := q.Audit(ctx, true)
+	require.ErrorIs(t, err, lua.ErrTooLarge)
+	require.Equal(t, 3, report.LostTotal)
+	require.Equal(t, 3, stats(t, q).Ready)
+}
