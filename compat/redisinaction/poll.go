@@ -34,26 +34,33 @@ type MalformedItem struct {
 // that the book's pollers take on an item, so the lock of a dead poller blocks nothing.
 //
 // An item that cannot be parsed goes to malformed: with its bytes. ErrForeignScore and ErrQueueRefused are returned
-// with a result, after everything else was moved. Items after the first 10 000 refused ones are not moved. After a lost
-// reply, Moved can be too low.
+// with a result, after everything else was moved. Items after the first 10 000 refused ones are not moved; a Poller moves
+// them. After a lost reply, Moved can be too low.
 //
 // Keys: delayed:, malformed:, queue:<q> of the items. Cost: O(log n) for each item.
 func (c *Client) PollQueue(ctx context.Context) (Polled, error) {
-	p := poll{Client: c}
+	out, _, err := c.pollFrom(ctx, 0)
+	return out, err
+}
+
+// pollFrom polls as PollQueue does, without the first items. next says how many the next poll passes over: those that
+// stay before the place where this one ended, or none if nothing is due behind it.
+func (c *Client) pollFrom(ctx context.Context, first int64) (out Polled, next int64, err error) {
+	p := poll{Client: c, first: first, skip: first}
 	for p.done < MaxBatch {
 		more, err := p.step(ctx)
 		if err != nil {
-			return p.out, fmt.Errorf("redisinaction: poll %q: %w", c.delayed(), err)
+			return p.out, 0, fmt.Errorf("redisinaction: poll %q: %w", c.delayed(), err)
 		}
 		if !more {
-			break
+			return p.out, 0, p.complaint()
 		}
-		if p.skip > stepsOver { // refused items are due, but no reason to poll again immediately
+		if p.skip-first > stepsOver { // refused items are due, but no reason to poll again immediately
 			p.out.NextDue = lua.Opt[time.Time]{}
 			break
 		}
 	}
-	return p.out, p.complaint()
+	return p.out, p.skip, p.complaint()
 }
 
 // Limits of one step; a single item may be larger.
@@ -68,7 +75,8 @@ type poll struct {
 	*Client
 	out     Polled
 	done    int   // items that are moved, or were no longer in delayed:
-	skip    int64 // items at the head that their queue refuses
+	first   int64 // items at the head that are passed over from the start
+	skip    int64 // the same, and those that their queue refuses
 	refused []string
 	foreign int64
 }
@@ -159,7 +167,7 @@ func (p *poll) complaint() error {
 	var errs []error
 	if len(p.refused) > 0 {
 		errs = append(errs, fmt.Errorf("redisinaction: %w: %q is not a list, or this user may not write it; "+
-			"%d items are due for it", ErrQueueRefused, p.refused[0], p.skip))
+			"%d items are due for it", ErrQueueRefused, p.refused[0], p.skip-p.first))
 	}
 	if p.foreign > 0 {
 		errs = append(errs,

@@ -357,3 +357,29 @@ func TestAPollerRestsBesideManyItemsThatAreRefused(t *testing.T) {
 	require.ErrorIs(t, c.NewPoller(nil).Run(ctx), context.Canceled)
 	require.Less(t, 3*busy, time.Since(start))
 }
+
+// However many items are refused, those behind them are moved, one poll after the other.
+func TestManyRefusedItemsHoldUpNoOthers(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(bounded(t), time.Minute)
+	defer cancel()
+	c, r, prefix := own(t)
+	require.NoError(t, r.Set(ctx, prefix+"queue:bad", "x", 0).Err())
+	stuck := make([]redis.Z, 22_000)
+	for i := range stuck {
+		stuck[i] = redis.Z{Score: float64(i), Member: fmt.Sprintf(`["%d", "bad", "n", []]`, i)}
+	}
+	require.NoError(t, r.ZAdd(ctx, prefix+"delayed:", stuck...).Err())
+	require.NoError(t, r.ZAdd(ctx, prefix+"delayed:", redis.Z{Score: 30_000, Member: item("good")}).Err())
+	moved := 0
+	p := c.NewPoller(&redisinaction.PollerOptions{OnPoll: func(out redisinaction.Polled) {
+		if moved += out.Moved; moved == 1 {
+			require.EqualValues(t, 1, r.LLen(ctx, prefix+"queue:q").Val())
+			require.NoError(t, r.Del(ctx, prefix+"queue:bad").Err())
+		} else if moved == 22_001 {
+			cancel()
+		}
+	}})
+	require.ErrorIs(t, p.Run(ctx), context.Canceled)
+	require.EqualValues(t, 22_000, r.LLen(t.Context(), prefix+"queue:bad").Val())
+}

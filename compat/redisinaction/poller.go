@@ -47,14 +47,17 @@ func (c *Client) NewPoller(opts *PollerOptions) *Poller {
 
 // Run polls until ctx ends, and returns the cause of that end. After a move it polls again in 10 ms or when the next
 // item is due. While nothing is due, it polls in growing intervals up to Idle. After an error it waits 50 ms to 5 s.
-// Each poll reads refused items again, at most 10 000, and then sleeps four times as long as that took, at most 5 s.
+// Each poll reads refused items again, at most 10 000, and then sleeps four times as long as that took, at most 5 s. If
+// there are more, the next poll goes on behind these, so that they hold up no others.
 func (p *Poller) Run(ctx context.Context) error {
 	sleep := firstSleep
 	retry := newBackoff()
 	var reported time.Time
+	var first int64 // how many refused items the next poll passes over
 	for ctx.Err() == nil {
 		began := time.Now()
-		out, err := p.client.PollQueue(ctx)
+		out, next, err := p.client.pollFrom(ctx, first)
+		first = next
 		took := time.Since(began)
 		stays := errors.Is(err, ErrForeignScore) || errors.Is(err, ErrQueueRefused)
 		if out.Moved+len(out.Malformed) > 0 && p.opts.OnPoll != nil {

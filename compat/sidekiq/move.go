@@ -54,37 +54,43 @@ const (
 // expire. The result lists them.
 //
 // If the key of a queue cannot be written to, its jobs stay in the set. If that of the quarantine cannot, members that
-// are not jobs stay. Other jobs are moved, except those behind the first 10 000 of these. The error is ErrQueueRefused
-// and names the key. With any error, Moved counts the jobs moved.
+// are not jobs stay. Other jobs are moved, except those behind the first 10 000 of these, which a Poller moves. The
+// error is ErrQueueRefused and names the key. With any error, Moved counts the jobs moved.
 //
 // Keys: the set, its quarantine, queues, and queue:<name> of each job. Cost: 2 round trips for each 500 jobs or 896
 // KiB, O(log n + k) for k jobs to read and O(k log n) to move; what is read is linear in its bytes. Errors: ErrSet,
 // ErrQueueRefused.
 func (d *Dialect) MoveDue(ctx context.Context, set Set, max int) (Moved, error) {
-	var out Moved
 	if set != Schedule && set != Retry {
-		return out, fmt.Errorf("%w: %q", ErrSet, string(set))
+		return Moved{}, fmt.Errorf("%w: %q", ErrSet, string(set))
 	}
 	if max <= 0 || max > MaxBatch {
 		max = MaxBatch
 	}
+	out, _, err := d.moveFrom(ctx, set, 0, max)
+	return out, err
+}
+
+// moveFrom moves as MoveDue does, without the first members of the set. next says how many the next call passes over:
+// those that stay before the place where this one ended, or none if nothing is due behind it.
+func (d *Dialect) moveFrom(ctx context.Context, set Set, first, max int) (out Moved, next int, err error) {
 	var refused error
-	for left, skip := max, 0; left > 0; {
-		s, err := d.moveSome(ctx, set, skip, min(left, moveStep), &out)
+	for next = first; max > 0 && next-first <= stepsOver; {
+		s, err := d.moveSome(ctx, set, next, min(max, moveStep), &out)
 		if err != nil {
-			return out, fmt.Errorf("sidekiq: move from %s: %w", set, err)
+			return out, 0, fmt.Errorf("sidekiq: move from %s: %w", set, err)
 		}
-		left -= s.gone
-		skip += s.stuck
+		max -= s.gone
+		next += s.stuck
 		if s.refused != nil {
 			refused = fmt.Errorf("sidekiq: move from %s: %w", set, s.refused)
 		}
 		// Nothing moved and nothing refused: other pollers moved these jobs. The next call moves the rest.
-		if s.read == 0 || s.gone == 0 && s.stuck == 0 || skip > stepsOver {
-			break
+		if s.read == 0 || s.gone == 0 && s.stuck == 0 {
+			return out, 0, refused
 		}
 	}
-	return out, refused
+	return out, next, refused
 }
 
 // moveResult is the result of one step: how much was read, how much has left the set, how much stays because of its

@@ -51,11 +51,13 @@ func (d *Dialect) NewPoller(opts *PollerOptions) *Poller {
 // Run moves due jobs until ctx ends, and returns the cause of that end. Any number of pollers may run, and Ruby's own
 // beside them: each job is moved once. After a full batch the poller moves again without delay. Cost while nothing is
 // due: one read for each set every Idle, or at the Cadence. Each time, the poller reads the jobs of refused queues
-// again, at most 10 000, and then sleeps four times as long as that took, at most 5 s.
+// again, at most 10 000, and then sleeps four times as long as that took, at most 5 s. If there are more, the next time
+// goes on behind these, so that they hold up no others.
 func (p *Poller) Run(ctx context.Context) error {
 	var failures int
+	first := make(map[Set]int) // for each set, how many refused jobs the next call passes over
 	for ctx.Err() == nil {
-		sleep, futile, ok := p.round(ctx)
+		sleep, futile, ok := p.round(ctx, first)
 		switch {
 		case !ok:
 			failures = min(failures+1, 6)
@@ -73,11 +75,12 @@ func (p *Poller) Run(ctx context.Context) error {
 
 // round moves once from each set and returns how long nothing is due, and how long it took to read jobs that are
 // refused; ok is false when a call failed.
-func (p *Poller) round(ctx context.Context) (sleep, futile time.Duration, ok bool) {
+func (p *Poller) round(ctx context.Context, first map[Set]int) (sleep, futile time.Duration, ok bool) {
 	sleep, ok = p.opts.Idle, true
 	for _, set := range p.opts.Sets {
 		began := time.Now()
-		m, err := p.dialect.MoveDue(ctx, set, MaxBatch)
+		m, next, err := p.dialect.moveFrom(ctx, set, first[set], MaxBatch)
+		first[set] = next
 		took := time.Since(began)
 		if p.opts.OnMove != nil && (m.Moved > 0 || len(m.Malformed) > 0) {
 			p.opts.OnMove(set, m)
@@ -92,14 +95,14 @@ func (p *Poller) round(ctx context.Context) (sleep, futile time.Duration, ok boo
 				continue
 			}
 		}
-		next := until(m.NextDue, m.Now, p.opts.Idle)
+		wait := until(m.NextDue, m.Now, p.opts.Idle)
 		if err != nil { // refused jobs stay due
-			next = max(next, min(p.opts.Idle, 20*time.Millisecond))
+			wait = max(wait, min(p.opts.Idle, 20*time.Millisecond))
 			if m.Moved < MaxBatch {
 				futile += took
 			}
 		}
-		sleep = min(sleep, next)
+		sleep = min(sleep, wait)
 	}
 	return sleep, futile, ok
 }

@@ -217,3 +217,29 @@ func TestAPollerRestsBesideManyJobsThatAreRefused(t *testing.T) {
 	require.ErrorIs(t, p.Run(ctx), context.Canceled)
 	require.Less(t, 3*busy, time.Since(start))
 }
+
+// However many jobs are refused, those behind them are moved, one call after the other.
+func TestManyRefusedJobsHoldUpNoOthers(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	require.NoError(t, f.client.Set(f.ctx, f.key("queue:bad"), "x", 0).Err())
+	stuck := make([]redis.Z, 22_000)
+	for i := range stuck {
+		stuck[i] = redis.Z{Score: float64(i), Member: job("bad", fmt.Sprintf(`,"n":%d`, i))}
+	}
+	require.NoError(t, f.client.ZAdd(f.ctx, f.key("schedule"), stuck...).Err())
+	f.schedule(sidekiq.Schedule, 30_000, job("good", ""))
+	ctx, cancel := context.WithTimeout(f.ctx, time.Minute)
+	defer cancel()
+	moved := 0
+	p := f.d.NewPoller(&sidekiq.PollerOptions{OnMove: func(_ sidekiq.Set, m sidekiq.Moved) {
+		if moved += m.Moved; moved == 1 {
+			require.Len(t, f.queue("good"), 1)
+			require.NoError(t, f.client.Del(ctx, f.key("queue:bad")).Err())
+		} else if moved == 22_001 {
+			cancel()
+		}
+	}})
+	require.ErrorIs(t, p.Run(ctx), context.Canceled)
+	require.Len(t, f.queue("bad"), 22_000)
+}
