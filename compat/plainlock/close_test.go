@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"testing"
 	"time"
 
@@ -14,6 +15,8 @@ import (
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 )
+
+var _ io.Closer = (*plainlock.Locker)(nil) // as a lock.Locker is
 
 // An Acquire that waits ends with its Locker, for the lock and for its turn, and later calls are refused.
 func TestCloseEndsItsWaiters(t *testing.T) {
@@ -35,7 +38,7 @@ func TestCloseEndsItsWaiters(t *testing.T) {
 			}()
 		}
 		time.Sleep(5 * time.Millisecond) // some of them are in an attempt, some before it, some after it
-		l.Close()
+		require.NoError(t, l.Close())
 		for range 2 * names {
 			require.ErrorIs(t, lab.Soon(t, 30*time.Second, "the end of a waiter", ended), plainlock.ErrClosed)
 		}
@@ -44,7 +47,7 @@ func TestCloseEndsItsWaiters(t *testing.T) {
 		_, err = l.Acquire(ctx, "free")
 		require.ErrorIs(t, err, plainlock.ErrClosed)
 		require.ErrorIs(t, l.Do(ctx, "free", func(context.Context) error { return nil }), plainlock.ErrClosed)
-		l.Close() // again
+		require.NoError(t, l.Close(), "again")
 	}
 }
 
@@ -62,7 +65,7 @@ func TestCloseDoesNotWaitForAServerThatHangs(t *testing.T) {
 	_, err = l.Acquire(ctx, "x") // what the request may have acquired is released later
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	began := time.Now()
-	l.Close()
+	require.NoError(t, l.Close())
 	require.Less(t, time.Since(began), 30*time.Second, "go-redis itself waits for a minute")
 }
 
@@ -73,7 +76,7 @@ func TestReleaseAfterClose(t *testing.T) {
 	l := open(t, c, plainlock.Options{TTL: time.Hour})
 	lock, err := l.Try(ctx, "x")
 	require.NoError(t, err)
-	l.Close()
+	require.NoError(t, l.Close())
 	require.NoError(t, lock.Err())
 	require.NoError(t, lock.Extend(ctx))
 	require.NoError(t, lock.Release(ctx))

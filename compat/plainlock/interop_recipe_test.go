@@ -21,7 +21,7 @@ func TestInteropMovingALockOver(t *testing.T) {
 		theirs := func() bool { return ask(t, s.p, "acquire", ttl).OK }
 		release := func() { require.True(t, ask(t, s.p, "release", nil).OK) }
 		locks := plainlock.New(s.c, &plainlock.Options{Prefix: s.prefix, TTL: time.Minute, Poll: 10 * time.Millisecond})
-		t.Cleanup(locks.Close)
+		t.Cleanup(func() { _ = locks.Close() })
 
 		// 1. Go looks: it sees that their lock is held, and for how long.
 		require.True(t, theirs())

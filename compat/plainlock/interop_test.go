@@ -161,7 +161,7 @@ func withEach(t *testing.T, test func(t *testing.T, s scene)) {
 			c := server.Client()
 			l := plainlock.New(c, &plainlock.Options{Prefix: library.prefix, TTL: time.Minute,
 				Poll: 10 * time.Millisecond})
-			t.Cleanup(l.Close)
+			t.Cleanup(func() { _ = l.Close() })
 			addr := strings.TrimPrefix(server.URL(), "redis://")
 			test(t, scene{c, l, subprocess.Start(t, library.start(t, addr)), library.prefix})
 		})
@@ -237,7 +237,7 @@ func TestInteropKills(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		short := plainlock.New(c, &plainlock.Options{Prefix: s.prefix, TTL: 400 * time.Millisecond})
-		t.Cleanup(short.Close)
+		t.Cleanup(func() { _ = short.Close() })
 		_, err := short.Try(ctx, "of Go") // no process extends or releases it, as after a death
 		require.NoError(t, err)
 		luatomictest.Eventually(t, time.Minute, "the library takes it", func() bool {

@@ -85,10 +85,10 @@ func TestACopyOfARequestKeepsNoLock(t *testing.T) {
 			ctx, near, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 			opts := &plainlock.Options{TTL: time.Hour}
 			other := plainlock.New(near, opts)
-			t.Cleanup(other.Close)
+			t.Cleanup(func() { _ = other.Close() })
 			far, h := lab.HoldUp(t, &script.AcquireScript, 500*time.Millisecond)
 			l := plainlock.New(far, opts)
-			t.Cleanup(l.Close)
+			t.Cleanup(func() { _ = l.Close() })
 			by := l
 			if refused {
 				by = other

@@ -16,8 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/luatomic/luatomic/compat/plainlock/internal/script"
 	"github.com/luatomic/luatomic/internal/calls"
 	"github.com/luatomic/luatomic/internal/lease"
@@ -75,7 +73,7 @@ type Options struct {
 
 // Locker takes locks on one server. Its methods may be called from any goroutine. Close it when it is no longer used.
 type Locker struct {
-	client redis.UniversalClient
+	client lua.Client
 	opts   Options
 	bad    error
 	tokens *lease.Tokens
@@ -87,7 +85,7 @@ type Locker struct {
 
 // New returns a Locker on the client; nil options mean the defaults. Nothing is sent. When an option is out of range,
 // each later call returns a lua.ErrOutOfRange.
-func New(client redis.UniversalClient, opts *Options) *Locker {
+func New(client lua.Client, opts *Options) *Locker {
 	l := &Locker{client: client, tokens: lease.NewTokens(), calls: calls.New()}
 	if opts != nil {
 		l.opts = *opts
@@ -117,12 +115,13 @@ func New(client redis.UniversalClient, opts *Options) *Locker {
 // Close stops the renewal of locks and ends the subscription. Each Acquire that waits returns ErrClosed, and so does
 // each later Try, Acquire and Do. What attempts under way acquire is released. Close waits for that for half a second
 // at most; after that it goes on in the background until the server answers. Close releases no lock that a caller has;
-// Release still does. It does not close the client.
-func (l *Locker) Close() {
+// Release still does. It does not close the client. The error is always nil.
+func (l *Locker) Close() error {
 	none := l.calls.Close()
 	l.keeper.Close()
 	l.hub.Close()
 	calls.Await(none)
+	return nil
 }
 
 // Try acquires the lock if it is free. The error is a *HeldError if another holder has it. Keys: the lock's, and its

@@ -24,7 +24,7 @@ func open(t *testing.T, c redis.UniversalClient, opts plainlock.Options) *plainl
 		opts.Prefix = luatomictest.Namespace(t)
 	}
 	l := plainlock.New(c, &opts)
-	t.Cleanup(l.Close)
+	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
 
@@ -41,7 +41,7 @@ func TestTheKeyIsThatOfSetNX(t *testing.T) {
 	ctx, c := bounded(t), luatomictest.Client(t)
 	name := luatomictest.Namespace(t) + "plain"
 	l := plainlock.New(c, &plainlock.Options{TTL: 90 * time.Second})
-	t.Cleanup(l.Close)
+	t.Cleanup(func() { _ = l.Close() })
 	lock, err := l.Try(ctx, name)
 	require.NoError(t, err)
 	require.Equal(t, name, lock.Key())
@@ -232,8 +232,8 @@ func TestFencesLieInTheSlotOfTheLock(t *testing.T) {
 	c := luatomictest.StartCluster(t).Client()
 	with := plainlock.New(c, &plainlock.Options{Fence: true})
 	without := plainlock.New(c, nil)
-	t.Cleanup(with.Close)
-	t.Cleanup(without.Close)
+	t.Cleanup(func() { _ = with.Close() })
+	t.Cleanup(func() { _ = without.Close() })
 	for _, name := range []string{"x", "a{b", "a{b}c", "{a}b}", "{{a}"} {
 		lock, err := with.Try(ctx, name)
 		require.NoError(t, err, name)

@@ -76,7 +76,7 @@ func TestLockWaitThatEndsBeforeAnAnswer(t *testing.T) {
 	server := luatomictest.StartServer(t)
 	c := server.Client()
 	plain := plainlock.New(c, &plainlock.Options{TTL: time.Minute})
-	t.Cleanup(plain.Close)
+	t.Cleanup(func() { _ = plain.Close() })
 	locker := lock.New(c, &lock.Options{TTL: time.Minute})
 	s := &session{args: []string{"x"}, signals: &signals{stop: t.Context()}}
 	server.Pause()

@@ -17,7 +17,7 @@ func (l *lockCmd) runPlain(s *session) error {
 	}
 	defer func() { _ = client.Close() }()
 	locker := plainlock.New(client, &plainlock.Options{Prefix: s.prefix, TTL: l.opts.TTL, Fence: l.fence})
-	defer locker.Close()
+	defer func() { _ = locker.Close() }()
 	held, err := l.obtainPlain(s, locker)
 	if err != nil {
 		return err

@@ -24,7 +24,7 @@ func TestLockPlain(t *testing.T) {
 	require.Zero(t, r.Exists(ctx, key).Val())
 
 	other := plainlock.New(r, &plainlock.Options{Prefix: e.prefix, TTL: time.Minute})
-	t.Cleanup(other.Close)
+	t.Cleanup(func() { _ = other.Close() })
 	lock, err := other.Try(ctx, "x")
 	require.NoError(t, err)
 	for _, wait := range []string{"0s", "3s"} {
