@@ -55,10 +55,13 @@ func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 //
 // A *HeldError reports that another process held the lock until Wait was over, or until ctx ended; then it is joined
 // with the cause of ctx. With any error the lock is not held: if a lost reply may have acquired it, AcquireLock tries
-// for up to 10 s to release it. If that fails too, the error is lua.ErrOutcomeUnknown. A request that the server gets
-// after its release acquires the lock, although no caller has it, until its TTL ends.
+// for up to 10 s to release it. If that fails too, the error is lua.ErrOutcomeUnknown.
 //
-// Keys: lock:<name>. Cost: O(1) for each try.
+// The first script sets a TTL of at most 10 s. For a longer one, or none, a second script follows when the first has
+// the lock. So a request that the server gets after its release, or a copy of one, holds the lock for 10 s at most,
+// although no caller has it.
+//
+// Keys: lock:<name>. Cost: O(1) for each try, and for the second script.
 func (c *Client) AcquireLock(ctx context.Context, name string, opts *LockOptions) (identifier string, err error) {
 	var o LockOptions
 	if opts != nil {
@@ -102,6 +105,7 @@ type acquire struct {
 	*Client
 	name, identifier string
 	opts             LockOptions
+	taken            bool // it has the lock for firstTTL, and the next script sets its TTL
 }
 
 const (
@@ -141,30 +145,51 @@ func (a *acquire) wait(ctx context.Context) error {
 	}
 }
 
-// try makes one attempt. If the lock that it acquired has expired when the reply comes, it makes another one.
+// firstTTL bounds the TTL that an acquire sets. A longer one is set by a second script: a copy of the first that the
+// server gets when its caller has left holds the lock no longer than this.
+const firstTTL = 10 * time.Second
+
+// try makes one attempt.
 func (a *acquire) try(ctx context.Context) (r script.AcquireLockResult, err error) {
-	lease.InTime(func(sent time.Time) (until time.Time) {
+	first := a.opts.TTL
+	if first == 0 || first > firstTTL {
+		first = firstTTL
+	}
+	held, err := inTime(first, func() (bool, error) {
 		r, err = script.AcquireLock(ctx, a.redis, script.AcquireLockParams{
-			Lock: a.lock(a.name), Identifier: a.identifier, TTL: a.opts.TTL, Heal: a.opts.Heal,
+			Lock: a.lock(a.name), Identifier: a.identifier, TTL: first, Heal: a.opts.Heal,
 		})
-		if err == nil && r.Acquired && a.opts.TTL > 0 {
-			until = lease.End(sent, a.opts.TTL)
-		}
-		return until
+		return r.Acquired, err
 	})
+	if a.taken = held && first != a.opts.TTL; a.taken {
+		r.Acquired, err = inTime(a.opts.TTL, func() (bool, error) {
+			return a.extend(ctx, a.name, a.identifier, a.opts.TTL)
+		})
+	}
 	return r, err
 }
 
-// failed releases a lock that may have been acquired. After a release the outcome is known, so the error is only that
-// of the connection.
+// inTime sets a TTL, 0 for none. If the lock that it set has expired when the reply comes, it does so again.
+func inTime(ttl time.Duration, set func() (held bool, err error)) (held bool, err error) {
+	lease.InTime(func(sent time.Time) (until time.Time) {
+		if held, err = set(); err == nil && held && ttl > 0 {
+			until = lease.End(sent, ttl)
+		}
+		return until
+	})
+	return held, err
+}
+
+// failed releases a lock that has been acquired, or may have been. After a release the outcome is known, so the error
+// is only that of the connection.
 func (a *acquire) failed(ctx context.Context, held *HeldError, err error) error {
-	if errors.Is(err, lua.ErrOutcomeUnknown) {
+	if unknown := errors.Is(err, lua.ErrOutcomeUnknown); unknown || a.taken {
 		undo, cancel := detached(ctx)
 		defer cancel()
 		var lost *lua.Error
 		if _, back := a.release(undo, a.name, a.identifier); back != nil {
 			err = fmt.Errorf("%w; the lock may be held and could not be released: %w", err, back)
-		} else if errors.As(err, &lost) {
+		} else if unknown && errors.As(err, &lost) {
 			err = fmt.Errorf("no reply after %d tries: %w", lost.Tries, lost.Err)
 		}
 	}
@@ -219,11 +244,12 @@ func (c *Client) release(ctx context.Context, name, identifier string) (bool, er
 // Keys: lock:<name>. Cost: O(1).
 func (c *Client) ExtendLock(ctx context.Context, name, identifier string, ttl time.Duration) error {
 	err := checkName("lock", name)
+	if err == nil && ttl < time.Millisecond {
+		err = &lua.RangeError{Field: "ttl", Value: ttl.String(), Min: "1ms"}
+	}
 	if err == nil {
 		var held bool
-		held, err = script.ExtendLock(ctx, c.redis,
-			script.ExtendLockParams{Lock: c.lock(name), Identifier: identifier, TTL: ttl})
-		if err == nil && !held {
+		if held, err = c.extend(ctx, name, identifier, ttl); err == nil && !held {
 			err = ErrNotHeld
 		}
 	}
@@ -231,4 +257,9 @@ func (c *Client) ExtendLock(ctx context.Context, name, identifier string, ttl ti
 		return lockError("extend", name, err)
 	}
 	return nil
+}
+
+func (c *Client) extend(ctx context.Context, name, identifier string, ttl time.Duration) (held bool, err error) {
+	return script.ExtendLock(ctx, c.redis,
+		script.ExtendLockParams{Lock: c.lock(name), Identifier: identifier, TTL: ttl})
 }

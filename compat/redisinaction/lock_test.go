@@ -203,17 +203,53 @@ func TestACancelledAcquireLeavesNoLock(t *testing.T) {
 // A lock that may have been acquired and has been released is known not to be held.
 func TestAnAcquireWithoutAReplyWhoseLockIsReleasedIsNotUnknown(t *testing.T) {
 	t.Parallel()
+	for _, lost := range []*lua.Script{&script.AcquireLockScript, &script.ExtendLockScript} {
+		t.Run(lost.Name, func(t *testing.T) {
+			t.Parallel()
+			_, r, prefix := own(t)
+			c, _, proxy := proxied(t, prefix)
+			id, err := c.AcquireLock(bounded(t), "l", nil)
+			require.NoError(t, err)
+			require.NoError(t, c.ReleaseLock(t.Context(), "l", id))
+			proxy.Drop(1000, luatomictest.Command("EVALSHA", lab.Digest(lost)))
+			_, err = c.AcquireLock(t.Context(), "l", nil) // a call without a deadline is retried for 10 s
+			require.ErrorContains(t, err, "no reply")
+			require.NotErrorIs(t, err, lua.ErrOutcomeUnknown)
+			require.Zero(t, r.Exists(t.Context(), prefix+"lock:l").Val())
+		})
+	}
+}
+
+// refusal is an error that the server replies.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+func (refusal) RedisError()     {}
+
+// An acquire whose second script is refused, or finds the lock gone, does not hold it.
+func TestALockThatDoesNotGetItsTimeToLiveIsNotHeld(t *testing.T) {
+	t.Parallel()
+	ctx := bounded(t)
 	_, r, prefix := own(t)
-	c, _, proxy := proxied(t, prefix)
-	id, err := c.AcquireLock(bounded(t), "l", nil)
+	far, refused, calls := luatomictest.Client(t), refusal("NOPERM refused"), 0
+	far.AddHook(&lab.Around{Sha: lab.Digest(&script.ExtendLockScript), Do: func(run func() error) error {
+		switch calls++; calls {
+		case 1:
+			return refused
+		case 2:
+			require.NoError(t, r.Del(ctx, prefix+"lock:l").Err()) // it has expired
+		}
+		return run()
+	}})
+	c := redisinaction.New(far, &redisinaction.Options{Prefix: prefix})
+	_, err := c.AcquireLock(ctx, "l", nil)
+	require.ErrorIs(t, err, refused)
+	require.Zero(t, r.Exists(ctx, prefix+"lock:l").Val())
+	id, err := c.AcquireLock(ctx, "l", nil)
 	require.NoError(t, err)
-	require.NoError(t, c.ReleaseLock(t.Context(), "l", id))
-	acquire := luatomictest.Command("EVALSHA", lab.Digest(&script.AcquireLockScript))
-	proxy.Drop(1000, acquire)
-	_, err = c.AcquireLock(t.Context(), "l", nil) // a call without a deadline is retried for 10 s
-	require.ErrorContains(t, err, "no reply")
-	require.NotErrorIs(t, err, lua.ErrOutcomeUnknown)
-	require.Zero(t, r.Exists(t.Context(), prefix+"lock:l").Val())
+	require.Equal(t, 3, calls, "it is acquired anew")
+	require.Equal(t, id, r.Get(ctx, prefix+"lock:l").Val())
+	require.Negative(t, r.PTTL(ctx, prefix+"lock:l").Val())
 }
 
 // The book's acquire_lock waits 10 s: a lock that is released meanwhile is acquired without any option.
@@ -286,4 +322,31 @@ func TestALockThatIsOverWithItsReplyIsAcquiredAnew(t *testing.T) {
 	id, err := c.AcquireLock(ctx, "l", &redisinaction.LockOptions{TTL: 2 * time.Second}) // the release has as long
 	require.NoError(t, err)
 	require.NoError(t, c.ReleaseLock(ctx, "l", id))
+}
+
+// A request is sent again when its connection breaks. A copy that arrives after the release holds the lock for a few
+// seconds, and not for the whole time to live of the holder, or for ever.
+func TestALateCopyOfAnAcquireHoldsTheLockShortly(t *testing.T) {
+	t.Parallel()
+	for _, ttl := range []time.Duration{0, time.Hour, time.Second} {
+		t.Run(ttl.String(), func(t *testing.T) {
+			t.Parallel()
+			ctx := bounded(t)
+			_, r, prefix := own(t)
+			far, held := lab.HoldUp(t, &script.AcquireLockScript, 0)
+			c := redisinaction.New(far, &redisinaction.Options{Prefix: prefix})
+			id, err := c.AcquireLock(ctx, "l", &redisinaction.LockOptions{TTL: ttl})
+			require.NoError(t, err)
+			left := r.PTTL(ctx, prefix+"lock:l").Val()
+			require.Equal(t, ttl == 0, left < 0)
+			require.Greater(t, left, ttl-time.Minute)
+			require.NoError(t, c.ReleaseLock(ctx, "l", id))
+			held.Arrive(t)
+			<-held.Arrived
+			require.Equal(t, id, r.Get(ctx, prefix+"lock:l").Val(), "it arrived")
+			left = r.PTTL(ctx, prefix+"lock:l").Val()
+			require.Positive(t, left)
+			require.LessOrEqual(t, left, 10*time.Second)
+		})
+	}
 }

@@ -105,17 +105,12 @@ func scriptCalls() []scriptCall {
 		{script: &script.AcquireLockScript, keys: lock, prepare: nothing,
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
 				return script.AcquireLock(ctx, c, script.AcquireLockParams{Lock: p + "l", Identifier: "me",
-					Heal: time.Minute})
-			}},
-		{script: &script.AcquireLockScript, keys: lock, prepare: nothing,
-			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
-				return script.AcquireLock(ctx, c, script.AcquireLockParams{Lock: p + "l", Identifier: "me",
-					TTL: time.Hour})
+					TTL: time.Hour, Heal: time.Minute})
 			}},
 		{script: &script.AcquireLockScript, keys: lock, prepare: held,
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
 				r, err := script.AcquireLock(ctx, c, script.AcquireLockParams{Lock: p + "l", Identifier: "you",
-					Heal: time.Hour})
+					TTL: time.Hour, Heal: time.Hour})
 				r.Remaining /= 60_000
 				return r, err
 			}, repeat: script.AcquireLockResult{Remaining: 59}},
@@ -123,6 +118,10 @@ func scriptCalls() []scriptCall {
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
 				return script.ExtendLock(ctx, c, script.ExtendLockParams{Lock: p + "l", Identifier: "me",
 					TTL: time.Hour})
+			}},
+		{script: &script.ExtendLockScript, keys: lock, prepare: held,
+			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+				return script.ExtendLock(ctx, c, script.ExtendLockParams{Lock: p + "l", Identifier: "me"})
 			}},
 		{script: &script.ReleaseLockScript, keys: lock, prepare: held, repeat: false,
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {

@@ -15,7 +15,7 @@ import (
 var acquireLockSource string
 
 // AcquireLockSHA is the SHA-1 of acquire_lock.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const AcquireLockSHA = "e5de4deee0f735fefebba73076dabe0f01e4aa2c"
+const AcquireLockSHA = "3e59ab1127e241095af3ab74b311258e2e441b86"
 
 // AcquireLockScript is acquire_lock.lua.
 var AcquireLockScript = lua.Script{
@@ -33,7 +33,7 @@ var AcquireLockScript = lua.Script{
 type AcquireLockParams struct {
 	Lock       string // KEYS[1], string: the identifier of its holder
 	Identifier string // ARGV[1]: of this acquire alone
-	// ARGV[2], at least 0 ms: how long it is held, 0 for until it is released.
+	// ARGV[2], at least 1 ms: how long it is held; ExtendLock sets a longer time, or none.
 	TTL time.Duration
 	// ARGV[3], at least 0 ms: the time to live for one that has none, 0 to leave it so.
 	Heal time.Duration
@@ -71,7 +71,7 @@ func (p *AcquireLockParams) call() *lua.Call {
 	c.Key("lock", p.Lock)
 	c.EndKeys()
 	c.String(&p.Identifier)
-	c.Milliseconds("ttl", p.TTL, 0, math.MaxInt64)
+	c.Milliseconds("ttl", p.TTL, 1, math.MaxInt64)
 	c.Milliseconds("heal", p.Heal, 0, math.MaxInt64)
 	return c
 }

@@ -15,7 +15,7 @@ import (
 var extendLockSource string
 
 // ExtendLockSHA is the SHA-1 of extend_lock.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const ExtendLockSHA = "fb49780c94c8db2d88217b49415b7411a7aac317"
+const ExtendLockSHA = "6a05aeaf4209ab12945462ec178b24757c8ba7d9"
 
 // ExtendLockScript is extend_lock.lua.
 var ExtendLockScript = lua.Script{
@@ -33,7 +33,7 @@ var ExtendLockScript = lua.Script{
 type ExtendLockParams struct {
 	Lock       string        // KEYS[1], string: the identifier of its holder
 	Identifier string        // ARGV[1]
-	TTL        time.Duration // ARGV[2], at least 1 ms: from now
+	TTL        time.Duration // ARGV[2], at least 0 ms: from now, 0 for until it is released
 }
 
 // ExtendLock gives a lock a time to live from now on, or lets it keep a longer one, if the
@@ -59,7 +59,7 @@ func (p *ExtendLockParams) call() *lua.Call {
 	c.Key("lock", p.Lock)
 	c.EndKeys()
 	c.String(&p.Identifier)
-	c.Milliseconds("ttl", p.TTL, 1, math.MaxInt64)
+	c.Milliseconds("ttl", p.TTL, 0, math.MaxInt64)
 	return c
 }
 
