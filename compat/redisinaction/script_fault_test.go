@@ -82,7 +82,7 @@ func TestFailpointsOfEveryScript(t *testing.T) {
 			case found[2] == "readonly":
 				t.Fatal("a script that only reads has a write")
 			case err == nil: // the script tolerates the failure
-				require.Equal(t, "move_due", call.script.Name)
+				require.NotEmpty(t, call.tolerates, call.script.Name)
 			case found[1] == "all-or-nothing":
 				require.ErrorContains(t, err, "failpoint")
 				require.Equal(t, before, after, "failpoint %d", n)

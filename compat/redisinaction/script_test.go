@@ -86,6 +86,7 @@ func scriptCalls() []scriptCall {
 						redis.Z{Score: 3, Member: "c"}, redis.Z{Score: 10, Member: "put off"}).Err())
 			}},
 		{script: &script.TakeScript, keys: map[string]string{"w": "list", "q1": "list", "q2": "list"}, repeat: "0 a",
+			tolerates: "q1",
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
 				r, err := script.Take(ctx, c, script.TakeParams{Working: p + "w", Queues: []string{p + "q1", p + "q2"}})
 				got, _ := r.Get()

@@ -68,7 +68,8 @@ func (c *Client) NewWorker(name string, queues []string, opts *WorkerOptions) (*
 
 // Take waits for an item until ctx ends. An item of the first queue is taken immediately, one of another queue within
 // 50 ms. Until Done, Take returns the same item, with Item.Again. ErrMalformed comes with an item that cannot be
-// parsed; it has been moved to malformed:. If that move fails, Take returns its error, and the item comes again.
+// parsed; it has been moved to malformed:. If that move fails, Take returns its error, and the item comes again. If the
+// key of a queue has another type, the items of the others are taken, and Take returns its error when there are none.
 //
 // Keys: working:<name>, queue:<q>, malformed:. Cost: O(q) for q queues; two calls every 50 ms while the queues are
 // empty.

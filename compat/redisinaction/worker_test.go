@@ -302,3 +302,22 @@ func TestAWorkerThatMayNotRemoveTakesNothing(t *testing.T) {
 	require.ErrorContains(t, err, "run this command")
 	require.Equal(t, []string{"queue:q"}, r.Keys(ctx, "*").Val())
 }
+
+// A queue whose key has another type holds up no other queue of its worker, and is reported when these are empty.
+func TestAQueueOfAnotherTypeHoldsUpNoOtherOfItsWorker(t *testing.T) {
+	t.Parallel()
+	ctx := bounded(t)
+	c, r, prefix := own(t)
+	require.NoError(t, r.Set(ctx, prefix+"queue:bad", "no list", 0).Err())
+	require.NoError(t, r.RPush(ctx, prefix+"queue:good", `["n", [1]]`, `["n", [2]]`).Err())
+	for i, queues := range [][]string{{"bad", "good"}, {"good", "bad"}} {
+		w := newWorker(t, c, fmt.Sprint(i), nil, queues...)
+		got, err := w.Take(ctx)
+		require.NoError(t, err)
+		require.Equal(t, "good", got.Queue)
+		require.NoError(t, w.Done(ctx, got))
+	}
+	_, err := newWorker(t, c, "w", nil, "good", "bad").Take(ctx)
+	require.ErrorIs(t, err, lua.ErrWrongType)
+	require.ErrorContains(t, err, "queue:bad")
+}

@@ -13,7 +13,7 @@ import (
 var takeSource string
 
 // TakeSHA is the SHA-1 of take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const TakeSHA = "11dc9dd99e182eb5f5bdc9215dfa98f4f307cdf4"
+const TakeSHA = "aa23b01e74b8f74e502f172078ba1c487e25a889"
 
 // TakeScript is take.lua.
 var TakeScript = lua.Script{
@@ -45,7 +45,8 @@ type TakeResult struct {
 // it.
 //
 // While the worker's list holds an item, it is that one again: its reply was lost, or the worker
-// ended in the middle of it.
+// ended in the middle of it. A queue that the server refuses, because its key has another type, is
+// an error only when no other has an item.
 //
 //   - Contract, all-or-nothing: one write.
 //   - Retry: safe; sent again after a lost reply; the item stays in the worker's list and comes
