@@ -34,8 +34,8 @@ type MalformedItem struct {
 // that the book's pollers take on an item, so the lock of a dead poller blocks nothing.
 //
 // An item that cannot be parsed goes to malformed: with its bytes. ErrForeignScore and ErrQueueRefused are returned
-// with a result, after everything else was moved. Items after the first 10 000 refused ones are not moved; a Poller moves
-// them. After a lost reply, Moved can be too low.
+// with a result, after everything else was moved. Items after the first 10 000 refused ones are not moved, but by a
+// Poller they are. After a lost reply, Moved can be too low.
 //
 // Keys: delayed:, malformed:, queue:<q> of the items. Cost: O(log n) for each item.
 func (c *Client) PollQueue(ctx context.Context) (Polled, error) {

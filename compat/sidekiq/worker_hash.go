@@ -31,7 +31,7 @@ func (w *worker) readHash(ctx context.Context, key string) (*hashReader, error) 
 			continue
 		}
 		id, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
+		if err != nil || strconv.FormatInt(id, 10) != field { // the scripts look for the number as it is written
 			r.stray++
 			continue
 		}

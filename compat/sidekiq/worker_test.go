@@ -203,16 +203,20 @@ func TestAStrayEntryIsReported(t *testing.T) {
 	s := newSite(t, sidekiq.V7)
 	ctx := t.Context()
 	dead := s.key("luatomic:sidekiq:working:dead")
+	queue := s.key("queue:default")
+	job := fmt.Sprintf("%d:%s%s", len(queue), queue, payload("default", "a", ""))
 	for field, entry := range map[string]string{
-		"x": "1:a", "1": "no length", "2": "99:short", "3": "1:abc", "4": "-1:abc",
+		"x": "1:a", "1": "no length", "2": "99:short", "3": "1:abc", "4": "-1:abc", "+5": job, "06": job,
 	} {
 		require.NoError(t, s.client.HSet(ctx, dead, field, entry).Err())
 	}
 	require.NoError(t, s.client.ZAdd(ctx, s.key("luatomic:sidekiq:processes"), redis.Z{Member: "dead", Score: 1}).Err())
 	seen := make(chan error, 100)
 	s.work(s.d, &sidekiq.WorkOptions{OnError: func(err error, _ *sidekiq.Delivery) { seen <- err }}, content)
-	require.ErrorIs(t, <-seen, sidekiq.ErrStrayJob)
-	require.EqualValues(t, 5, s.client.HLen(ctx, dead).Val())
+	err := <-seen
+	require.ErrorIs(t, err, sidekiq.ErrStrayJob)
+	require.ErrorContains(t, err, "7 of "+dead, "no script of this package writes such a number")
+	require.EqualValues(t, 7, s.client.HLen(ctx, dead).Val())
 }
 
 func TestTheWebUIShowsAWorker(t *testing.T) {
