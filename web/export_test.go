@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/luatomic/luatomic/lua"
 )
@@ -11,6 +12,9 @@ import (
 func JobsCursor(h http.Handler, tag, name, state string, at int) string {
 	return h.(*handler).cursor(jobsList(tag, name, state), at)
 }
+
+// Rounded is a duration as a page shows it.
+func Rounded(d time.Duration) string { return rounded(d) }
 
 // FaultOf is what a page says of the error.
 func FaultOf(err error) string { return new(handler).faultOf(err).What }

@@ -58,7 +58,8 @@ func (h *handler) jobPage(ctx context.Context, q *request) (answer, error) {
 		MaxFailures: job.MaxFailures, TimeoutMS: job.Timeout.Milliseconds(), Verbs: verbsOf(job.State),
 	}
 	if !job.ExpiresAt.IsZero() {
-		data.ExpiresAt = &job.ExpiresAt
+		end := written(job.ExpiresAt)
+		data.ExpiresAt = &end
 	}
 	a := answer{page: "job", title: "Job " + shown(40, id)}
 	if asked := q.get("body"); asked != "" {

@@ -27,7 +27,8 @@ func (role Role) row(f queue.Found) jobRow {
 	row := jobRow{ID: show.Name(f.ID), State: f.State.String(), Failures: f.Failures, Kind: show.Name(f.Kind),
 		Bytes: len(f.Body)}
 	if !f.At.IsZero() {
-		row.At = &f.At
+		at := written(f.At)
+		row.At = &at
 	}
 	if role.Has(Texts) {
 		row.Reason, row.Headers = f.Reason, f.Headers

@@ -137,7 +137,8 @@ func (role Role) sidekiqRow(f sidekiq.Found) sidekiqRow {
 		Message string `json:"error_message"`
 	}
 	_ = json.Unmarshal(f.Payload, &payload)
-	row := sidekiqRow{JID: payload.JID, Class: payload.Class, Queue: payload.Queue, At: f.At, Retry: payload.Retry}
+	row := sidekiqRow{JID: payload.JID, Class: payload.Class, Queue: payload.Queue, At: written(f.At),
+		Retry: payload.Retry}
 	if payload.Wrapped != "" {
 		row.Class = payload.Wrapped
 	}

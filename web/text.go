@@ -2,6 +2,7 @@ package web
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -48,7 +49,7 @@ func sized(n int) string {
 func rounded(d time.Duration) string {
 	switch {
 	case d < 0:
-		return "-" + rounded(-d)
+		return "-" + rounded(-max(d, -math.MaxInt64)) // the shortest of all has no opposite
 	case d < time.Second:
 		return fmt.Sprintf("%d ms", d.Milliseconds())
 	case d < time.Minute:
@@ -61,16 +62,26 @@ func rounded(d time.Duration) string {
 	return fmt.Sprintf("%d days", int(d.Hours()/24))
 }
 
+// written is the time, or the nearest one that JSON can hold: a score can be in any year.
+func written(at time.Time) time.Time {
+	switch at = at.UTC(); {
+	case at.Year() > 9999:
+		return time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+	case at.Year() < 0:
+		return time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)
+	}
+	return at
+}
+
 // ago is a time by its distance from now.
 func ago(at, now time.Time) string {
-	switch d := now.Sub(at); {
+	switch {
 	case at.IsZero():
 		return "–"
-	case d < 0:
-		return "in " + rounded(-d)
-	default:
-		return rounded(d) + " ago"
+	case at.After(now):
+		return "in " + rounded(at.Sub(now))
 	}
+	return rounded(now.Sub(at)) + " ago"
 }
 
 // points are the corners of a line through the values, in a box of 100 by 20 whose height is top, the first value left.

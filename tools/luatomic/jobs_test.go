@@ -211,6 +211,7 @@ func TestListsAreTablesOnATerminal(t *testing.T) {
 		out.String())
 	require.Equal(t, "in 1m0s", ago(time.Unix(60, 0), time.Unix(0, 0)))
 	require.Equal(t, "1h1m0s ago", ago(time.Unix(0, 0), time.Unix(3660, 0)))
+	require.Equal(t, "in 2562047h47m0s", ago(time.Unix(1<<40, 0), time.Unix(0, 0)), "the longest duration")
 	require.Equal(t, "-", ago(time.Time{}, time.Now()))
 }
 

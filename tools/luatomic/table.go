@@ -275,8 +275,8 @@ func ago(at, now time.Time) string {
 	if at.IsZero() {
 		return "-"
 	}
-	if d := now.Sub(at); d < 0 {
-		return "in " + rounded(-d)
+	if at.After(now) {
+		return "in " + rounded(at.Sub(now))
 	}
 	return rounded(now.Sub(at)) + " ago"
 }
