@@ -2,6 +2,7 @@ package rpc_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -174,8 +175,10 @@ func TestLateCopiesOfPartsDoNotHoldUpTheirStream(t *testing.T) {
 	sent := make(chan []any, 20)
 	nodes.AddHook(lab.Before(func(cmds ...redis.Cmder) {
 		for _, cmd := range cmds {
-			if lab.OfScript(cmd, lab.Digest(&gen.RPCChunkScript)) {
-				sent <- cmd.Args()
+			if digest := lab.Digest(&gen.RPCChunkScript); lab.OfScript(cmd, digest) {
+				words := slices.Clone(cmd.Args())
+				words[1] = digest // what stands there notes that the call is sent
+				sent <- words
 			}
 		}
 	}))
