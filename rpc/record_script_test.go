@@ -49,4 +49,7 @@ func TestARecordOfAnotherVersionIsRefused(t *testing.T) {
 		}
 		require.Equal(t, other, c.Get(ctx, record).Val())
 	}
+	require.NoError(t, c.Set(ctx, record, "p1 n\nno third line", time.Hour).Err())
+	_, err := gen.RPCCollect(ctx, c, gen.RPCCollectParams{Records: []string{record}, Node: lua.Some("n")})
+	refuses(err)
 }
