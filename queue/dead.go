@@ -102,7 +102,7 @@ func (q *Queue) revive(ctx context.Context, ids []string, held *[]NameHeld) (int
 			return err
 		})
 		switch {
-		case errors.Is(err, lua.ErrTooLarge): // the jobs behind it are not to wait for one that nobody can name
+		case errors.Is(err, lua.ErrTooLarge): // no call can name this job, and the others do not wait for it
 			tooLong = q.wrap("requeue in", err)
 			continue
 		case err != nil:

@@ -89,8 +89,7 @@ func (b *Bus) admitFetched(s *session, row gen.RPCCollectRow, reserved *work) {
 // reported: the script stops at it, so the others are read without it.
 func (b *Bus) collect(ctx context.Context, ids []string, node lua.Opt[string]) ([]gen.RPCCollectRow, error) {
 	rows, err := gen.RPCCollect(ctx, b.client, gen.RPCCollectParams{Records: b.records(ids), Node: node})
-	var refused *lua.Error
-	if !errors.As(err, &refused) || refused.Code != "WRONGTYPE" && refused.Code != "LAYOUT" {
+	if !errors.Is(err, lua.ErrWrongType) && !errors.Is(err, gen.ErrRPCCollectLayout) {
 		return rows, err
 	}
 	if len(ids) == 1 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -49,9 +50,7 @@ func TestAForeignRecordHoldsUpNoOtherRequest(t *testing.T) {
 	s.handlers.Wait()
 	require.Len(t, ran, 7)
 	require.Len(t, errs, 2)
-	var wrong *lua.Error
-	require.ErrorAs(t, <-errs, &wrong)
-	require.Equal(t, "LAYOUT", wrong.Code)
+	require.ErrorIs(t, <-errs, gen.ErrRPCCollectLayout)
 	require.ErrorIs(t, <-errs, lua.ErrWrongType)
 }
 

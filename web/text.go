@@ -49,7 +49,7 @@ func sized(n int) string {
 func rounded(d time.Duration) string {
 	switch {
 	case d < 0:
-		return "-" + rounded(-max(d, -math.MaxInt64)) // the shortest of all has no opposite
+		return "-" + rounded(-max(d, -math.MaxInt64)) // math.MinInt64 has no opposite
 	case d < time.Second:
 		return fmt.Sprintf("%d ms", d.Milliseconds())
 	case d < time.Minute:

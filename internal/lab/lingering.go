@@ -33,7 +33,8 @@ type HeldUp struct {
 	held   atomic.Pointer[[]byte]
 }
 
-// HoldUp returns a client, and what it holds: for that time, or where that is 0 until Arrive. Ahead is instead of both.
+// HoldUp returns a client, and what it holds. It is delivered after that time, or by Arrive where the time is 0. With
+// Ahead, neither counts.
 func HoldUp(t testing.TB, script *lua.Script, after time.Duration) (*redis.Client, *HeldUp) {
 	t.Helper()
 	opts, err := redis.ParseURL(luatomictest.URL(t))

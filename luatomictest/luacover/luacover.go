@@ -135,8 +135,8 @@ type server struct {
 }
 
 // subscribe opens a connection of its own to the client's server, once for each address; calls wait until it stands, so
-// that no statement is missed. Where the user may not subscribe, nothing is collected, and where one may not publish,
-// nothing of its scripts: refused tells luagen.
+// that no statement is missed. Where the user may not subscribe, nothing is collected; where a user may not publish,
+// nothing of that user's scripts. Then refused leaves a file.
 func (c *collector) subscribe(client *redis.Client) {
 	opts := *client.Options()
 	c.mu.Lock()
@@ -156,7 +156,8 @@ func (c *collector) subscribe(client *redis.Client) {
 	}
 }
 
-// ask publishes as the scripts of a user do. Their own marks fail without a word.
+// ask publishes once as the user: a script ignores the error of its marks, so nobody would see that the server refuses
+// them.
 func (c *collector) ask(opts *redis.Options) {
 	client := redis.NewClient(opts)
 	defer client.Close()
@@ -165,10 +166,10 @@ func (c *collector) ask(opts *redis.Options) {
 	c.refused(client.Publish(ctx, c.channel, endMark+"of none").Err())
 }
 
-// RefusedExt is the extension of the files that say which user may not tell what its scripts do.
+// RefusedExt is the extension of the files with the errors of users who may not publish or not subscribe.
 const RefusedExt = ".refused"
 
-// refused writes down that the server refuses a user what collecting takes.
+// refused leaves a file for luagen where the server refuses a user a command that collecting needs.
 func (c *collector) refused(err error) {
 	if redis.HasErrorPrefix(err, "NOPERM") {
 		_ = os.WriteFile(filepath.Join(c.dir, rand.Text()+RefusedExt), []byte(err.Error()), 0o644)

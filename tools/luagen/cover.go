@@ -153,7 +153,7 @@ func runCovered(words []string, list []*covered, stdout, stderr io.Writer) (code
 	return code, err
 }
 
-// refusals are the errors of users who may not tell what their scripts did, each once.
+// refusals are the errors of users who may not publish or not subscribe, each once.
 func refusals(dir string) (all []string) {
 	files, _ := filepath.Glob(filepath.Join(dir, "*"+luacover.RefusedExt))
 	for _, file := range files {

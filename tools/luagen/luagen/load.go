@@ -108,8 +108,8 @@ func (c Config) resolve() (target, error) {
 	return t, err
 }
 
-// packageName asks the Go files of dir; hand-written ones are heard first, then generated ones, those that are built
-// elsewhere, and tests. A folder without Go gives its own name.
+// packageName reads the name in the Go files of dir: of hand-written ones first, then of generated ones, of those that
+// are built elsewhere, and of tests. A folder without Go gives its own name.
 func packageName(dir string) string {
 	files := filesIn(dir, ".go")
 	slices.SortStableFunc(files, func(a, b string) int { return rank(a) - rank(b) })

@@ -7,11 +7,11 @@ import (
 	"github.com/luatomic/luatomic/tools/luagen/luaast"
 )
 
-// storing says of a command that reads one value which commands leave one there. At is the argument that names the
-// field or the member, 0 where the key is the value.
+// storing describes a command that reads one value.
 type storing struct {
-	at int
-	by map[string][2]int // by command: the first argument that names what it stores, and how far behind it the next is
+	at int // the argument that names the field or the member; 0: the key holds the value alone
+	// by lists the commands that leave a value there: the first argument that names one, and the step to the next.
+	by map[string][2]int
 }
 
 var (
@@ -46,13 +46,12 @@ func (f flow) isStored(e luaast.Expr) bool {
 		return false
 	}
 	for at := luaast.Node(call); at != nil; at = f.parents[at] {
-		switch n := at.(type) {
-		case *luaast.Func:
-			return false // its calls are not followed
-		case luaast.Stmt:
-			if found, removed := f.storedBefore(n, read, how); found || removed {
-				return found
-			}
+		s, ok := at.(luaast.Stmt)
+		if !ok {
+			continue
+		}
+		if found, removed := f.storedBefore(s, read, how); found || removed {
+			return found
 		}
 	}
 	return false

@@ -40,4 +40,15 @@ local name = 'x'
 redis.call('HINCRBY', h, name, 1)
 name = name .. 'y'
 sum = sum + redis.call('HGET', h, name)
+redis.call('SET', n, unpack(ARGV, 2, 5))
+sum = sum + redis.call('GET', n)
+redis.call('INCR', n)
+redis.call('ZUNIONSTORE', board, 1, board)
+sum = sum + redis.call('GET', n)
+redis.call('INCR', n)
+redis.call('RENAME', board, board)
+sum = sum + redis.call('GET', n)
+redis.call('INCR', n)
+redis.call(ARGV[1], n)
+sum = sum + redis.call('GET', n)
 return sum
