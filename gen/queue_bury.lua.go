@@ -10,10 +10,10 @@ import (
 )
 
 // QueueBurySHA is the SHA-1 of queue_bury.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueBurySHA = "8fbcdd462775be25b2c02de415005cd9123779cf"
+const QueueBurySHA = "13da5a05474d18094181eb7f118197c24188d485"
 
 // QueueBuryGuardedSHA is the SHA-1 of guard.lua and queue_bury.lua joined, which runs under lua.Guard.
-const QueueBuryGuardedSHA = "9ebac32d50f2b9e9b377f14d2478ee1301540e6b"
+const QueueBuryGuardedSHA = "98f30c3444900918111c5ee8a21d3e7342d47b47"
 
 // QueueBuryScript is scripts/queue_bury.lua.
 var QueueBuryScript = lua.Script{

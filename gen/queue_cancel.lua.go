@@ -10,10 +10,10 @@ import (
 )
 
 // QueueCancelSHA is the SHA-1 of queue_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueCancelSHA = "c8f3688b881effad5e0c8725eaeea2c1489192cd"
+const QueueCancelSHA = "9de458964b28603ffeddc8e7b696c36f014a6960"
 
 // QueueCancelGuardedSHA is the SHA-1 of guard.lua and queue_cancel.lua joined, which runs under lua.Guard.
-const QueueCancelGuardedSHA = "822b736fb6d3c2ab2ab959353a8cac5f86f4f02e"
+const QueueCancelGuardedSHA = "f6be77a649e6898f32c4f33d313dc24898f1000e"
 
 // QueueCancelScript is scripts/queue_cancel.lua.
 var QueueCancelScript = lua.Script{

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueNackSHA is the SHA-1 of queue_nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueNackSHA = "272b0ccf2cc38e2db6ed14d8fba5b38f0ad9f3bb"
+const QueueNackSHA = "a19debd20a7c1bb772dd1789e9a1c8c21e6542df"
 
 // QueueNackGuardedSHA is the SHA-1 of guard.lua and queue_nack.lua joined, which runs under lua.Guard.
-const QueueNackGuardedSHA = "bd01849e922340315022bcc630fd83de70409cc2"
+const QueueNackGuardedSHA = "974146b1c3845bb9c086aeee97397774deb57fbb"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{

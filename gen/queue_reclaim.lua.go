@@ -12,7 +12,7 @@ import (
 )
 
 // QueueReclaimSHA is the SHA-1 of queue_reclaim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReclaimSHA = "88755868eb97ea36e5f77bb3caded8602337ce85"
+const QueueReclaimSHA = "b7dad0324e6bfaca0649066323d90611f8331f77"
 
 // QueueReclaimScript is scripts/queue_reclaim.lua.
 var QueueReclaimScript = lua.Script{

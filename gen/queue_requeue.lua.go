@@ -10,10 +10,10 @@ import (
 )
 
 // QueueRequeueSHA is the SHA-1 of queue_requeue.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRequeueSHA = "5a1e903dd63190d9b0a9cd421ac84f6b1f0a1203"
+const QueueRequeueSHA = "816f1d458f149ac6a016352b2a72864f7ba4bb5c"
 
 // QueueRequeueGuardedSHA is the SHA-1 of guard.lua and queue_requeue.lua joined, which runs under lua.Guard.
-const QueueRequeueGuardedSHA = "092a26036bb99ecc2cd90a1d081ad497f119adee"
+const QueueRequeueGuardedSHA = "ac3fe90d2e3daee818f55da22cf1e1cf17517140"
 
 // QueueRequeueScript is scripts/queue_requeue.lua.
 var QueueRequeueScript = lua.Script{

@@ -11,10 +11,10 @@ import (
 )
 
 // QueueTrimSHA is the SHA-1 of queue_trim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTrimSHA = "2f4d34df05baed05f4058a6fee37850a0ef0c2c9"
+const QueueTrimSHA = "c634d61cf4df10022dc8b5283520393467e89818"
 
 // QueueTrimGuardedSHA is the SHA-1 of guard.lua and queue_trim.lua joined, which runs under lua.Guard.
-const QueueTrimGuardedSHA = "3c9c8aff4f4791f75052b931b79d504df9dd119d"
+const QueueTrimGuardedSHA = "9fc59c7486772ab32c07d60c6004f5bbb90d602a"
 
 // QueueTrimScript is scripts/queue_trim.lua.
 var QueueTrimScript = lua.Script{

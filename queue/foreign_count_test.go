@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -96,37 +98,77 @@ func lapsed(t *testing.T, q *queue.Queue, c *redis.Client, n int) {
 	}
 }
 
-// A size of the dead set that is no number stops no call that changes it.
+// sizeChanges are the calls that change the size of the dead set, on a queue of sizedQueue.
+var sizeChanges = map[string]func(ctx context.Context, q *queue.Queue) error{
+	"reclaim": func(ctx context.Context, q *queue.Queue) error { _, err := q.Reclaim(ctx); return err },
+	"bury":    func(ctx context.Context, q *queue.Queue) error { return buryFirst(ctx, q) },
+	"bury jobs": func(ctx context.Context, q *queue.Queue) error {
+		_, err := q.BuryJobs(ctx, "bad", "ready")
+		return err
+	},
+	"cancel":  func(ctx context.Context, q *queue.Queue) error { _, err := q.Cancel(ctx, "dead"); return err },
+	"requeue": func(ctx context.Context, q *queue.Queue) error { _, err := q.Requeue(ctx, "dead"); return err },
+	"trim": func(ctx context.Context, q *queue.Queue) error {
+		_, err := q.Trim(ctx, queue.DeadLimits{Jobs: -1, Age: 1})
+		return err
+	},
+}
+
+func buryFirst(ctx context.Context, q *queue.Queue) error {
+	taken, err := q.Take(ctx, 1)
+	if err != nil {
+		return err
+	}
+	return taken.Deliveries[0].Bury(ctx, "bad")
+}
+
+// sizedQueue gives the queue a dead job of four bytes, one whose lease has ended, and a ready one.
+func sizedQueue(t *testing.T, q *queue.Queue, c *redis.Client) {
+	t.Helper()
+	lab.Push(t, q, queue.Job{ID: "dead", Body: []byte("dead")})
+	require.NoError(t, lab.TakeOne(t, q).Bury(t.Context(), "bad"))
+	lapsed(t, q, c, 1)
+	lab.Push(t, q, queue.Job{ID: "ready", Body: []byte("ready")})
+}
+
+// A size of the dead set that is no number stops no call that changes it, and an audit mends it. A right size stays so.
 func TestAForeignSizeOfTheDeadSetStopsNoCall(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
-	for name, call := range map[string]func(q *queue.Queue) error{
-		"reclaim": func(q *queue.Queue) error { _, err := q.Reclaim(ctx); return err },
-		"bury":    func(q *queue.Queue) error { return lab.TakeOne(t, q).Bury(ctx, "bad") },
-		"bury jobs": func(q *queue.Queue) error {
-			_, err := q.BuryJobs(ctx, "bad", "ready")
-			return err
-		},
-		"cancel":  func(q *queue.Queue) error { _, err := q.Cancel(ctx, "dead"); return err },
-		"requeue": func(q *queue.Queue) error { _, err := q.Requeue(ctx, "dead"); return err },
-		"trim":    func(q *queue.Queue) error { _, err := q.Trim(ctx, queue.DeadLimits{Jobs: -1, Age: 1}); return err },
-	} {
+	const right = "4"
+	for name, call := range sizeChanges {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, size := range foreignSizes {
+			for _, size := range append(foreignSizes, right) {
+				ctx := t.Context()
 				q, c := lab.NewQueue(t, &queue.Options{MaxFailures: 1})
-				lab.Push(t, q, queue.Job{ID: "dead", Body: []byte("dead")})
-				require.NoError(t, lab.TakeOne(t, q).Bury(ctx, "bad"))
-				lapsed(t, q, c, 1)
-				lab.Push(t, q, queue.Job{ID: "ready", Body: []byte("ready")})
+				sizedQueue(t, q, c)
 				require.NoError(t, c.HSet(ctx, lab.Key(q, "c"), "dead_bytes", size).Err())
-				require.NoError(t, call(q), size)
-				_, err := q.Audit(ctx, true)
-				require.NoError(t, err)
+				require.NoError(t, call(ctx, q), size)
+				if size != right {
+					_, err := q.Audit(ctx, true)
+					require.NoError(t, err)
+				}
 				report, err := q.Audit(ctx, false)
 				require.NoError(t, err)
 				require.True(t, report.OK(), "%q: %+v", size, report)
 			}
 		})
+	}
+}
+
+// A user who may not add to the size gets an error, not a size that is wrong.
+func TestASizeOfTheDeadSetThatMayNotChangeIsAnError(t *testing.T) {
+	t.Parallel()
+	server, ctx := luatomictest.StartServer(t), t.Context()
+	admin := server.Client()
+	require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-hincrby").Err())
+	app := server.Client(func(o *redis.Options) { o.Username, o.Password = "app", "pw" })
+	for name, call := range sizeChanges {
+		of := func(c *redis.Client) *queue.Queue {
+			return lab.Must(queue.New(c, name, &queue.Options{MaxFailures: 1}))
+		}
+		sizedQueue(t, of(admin), admin)
+		require.ErrorIs(t, call(ctx, of(app)), lua.ErrExecutedInPart, name)
+		require.Equal(t, "4", admin.HGet(ctx, lab.Key(of(admin), "c"), "dead_bytes").Val(), name)
 	}
 }

@@ -136,15 +136,14 @@ for i = 1, #graves, 3 do
   redis.call('ZADD', dead, now_ms, id)
   local weight = redis.call('HSTRLEN', bodies, id)
   --< part/queue_dead_bytes.lua
-  -- The size of the dead set changes by weight. A foreign text, to which Redis cannot add, must stop no death.
+  -- The size of the dead set changes by weight. A foreign text, to which Redis cannot add, stops no call: an
+  -- audit mends it.
   local sum = redis.pcall('HINCRBY', control, 'dead_bytes', weight)
-  if type(sum) == 'table' then
-    if not string.find(sum.err, 'not an integer', 1, true) and not string.find(sum.err, 'overflow', 1, true) then
-      error(sum)
-    end
-    redis.call('HSET', control, 'dead_bytes', weight)
-  elseif sum == 0 then
+  if sum == 0 then
     redis.call('HDEL', control, 'dead_bytes')
+  elseif type(sum) == 'table' and not string.find(sum.err, 'not an integer', 1, true)
+      and not string.find(sum.err, 'overflow', 1, true) then
+    error(sum)
   end
   -->
   --< part/queue_remember_name.lua
