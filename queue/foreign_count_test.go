@@ -109,7 +109,7 @@ var sizeChanges = map[string]func(ctx context.Context, q *queue.Queue) error{
 	"cancel":  func(ctx context.Context, q *queue.Queue) error { _, err := q.Cancel(ctx, "dead"); return err },
 	"requeue": func(ctx context.Context, q *queue.Queue) error { _, err := q.Requeue(ctx, "dead"); return err },
 	"trim": func(ctx context.Context, q *queue.Queue) error {
-		_, err := q.Trim(ctx, queue.DeadLimits{Jobs: -1, Age: 1})
+		_, err := q.Trim(ctx, queue.DeadLimits{Jobs: -1, Age: time.Hour})
 		return err
 	},
 }
@@ -122,11 +122,12 @@ func buryFirst(ctx context.Context, q *queue.Queue) error {
 	return taken.Deliveries[0].Bury(ctx, "bad")
 }
 
-// sizedQueue gives the queue a dead job of four bytes, one whose lease has ended, and a ready one.
+// sizedQueue gives the queue a job of four bytes that has long been dead, one whose lease has ended, and a ready one.
 func sizedQueue(t *testing.T, q *queue.Queue, c *redis.Client) {
 	t.Helper()
 	lab.Push(t, q, queue.Job{ID: "dead", Body: []byte("dead")})
 	require.NoError(t, lab.TakeOne(t, q).Bury(t.Context(), "bad"))
+	require.NoError(t, c.ZAddXX(t.Context(), lab.Key(q, "d"), redis.Z{Score: 1, Member: "dead"}).Err())
 	lapsed(t, q, c, 1)
 	lab.Push(t, q, queue.Job{ID: "ready", Body: []byte("ready")})
 }
