@@ -11,10 +11,10 @@ import (
 )
 
 // QueueControlSHA is the SHA-1 of queue_control.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueControlSHA = "99ca1f56bbc8181ca7726b7ba590de8a86dbada2"
+const QueueControlSHA = "68abed513114f206fd789b32e42a7aab7361f3fc"
 
 // QueueControlGuardedSHA is the SHA-1 of guard.lua and queue_control.lua joined, which runs under lua.Guard.
-const QueueControlGuardedSHA = "c0afa48df31919d290c8ef8b09385259d5825632"
+const QueueControlGuardedSHA = "3f6d51bfd3a5f7f2b770b1e42d6566bb4875f93c"
 
 // QueueControlScript is scripts/queue_control.lua.
 var QueueControlScript = lua.Script{
@@ -22,7 +22,7 @@ var QueueControlScript = lua.Script{
 	SHA:         QueueControlSHA,
 	Source:      &scripts.QueueControl,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 44,
+	WritesAfter: 47,
 	Keys: []lua.Key{
 		{Name: "control", Type: "hash"},
 		{Name: "wake", Type: "zset"},

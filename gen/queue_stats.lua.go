@@ -11,7 +11,7 @@ import (
 )
 
 // QueueStatsSHA is the SHA-1 of queue_stats.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueStatsSHA = "518462322047e1ab1ca4e47d8161d1b9e370dc9c"
+const QueueStatsSHA = "dde1caabbc32e64c8a357668017653a20147ccbe"
 
 // QueueStatsScript is scripts/queue_stats.lua.
 var QueueStatsScript = lua.Script{

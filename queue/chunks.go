@@ -5,18 +5,24 @@ import "iter"
 // maxIDs bounds the bytes of the ids in one call. Only another program pushes jobs with ids so long that it matters.
 const maxIDs = MaxBatchBytes / 2
 
-// chunks yields the items in chunks for one call each: of at most n, and of at most maxIDs bytes unless it is one. So
-// an id that no call can name is refused alone.
+// chunks yields the items in chunks for one call each, as first has them.
 func chunks[T any](items []T, n int, size func(T) int) iter.Seq[[]T] {
 	return func(yield func([]T) bool) {
 		for more := true; more && len(items) > 0; {
-			end, sum := 1, size(items[0])
-			for ; end < min(len(items), n) && sum+size(items[end]) <= maxIDs; end++ {
-				sum += size(items[end])
-			}
-			more, items = yield(items[:end:end]), items[end:]
+			chunk := first(items, n, size)
+			more, items = yield(chunk), items[len(chunk):]
 		}
 	}
+}
+
+// first returns the items of the first call: at most n, and at most maxIDs bytes unless it is one. So an id that no
+// call can name is refused alone.
+func first[T any](items []T, n int, size func(T) int) []T {
+	end, sum := 1, size(items[0])
+	for ; end < min(len(items), n) && sum+size(items[end]) <= maxIDs; end++ {
+		sum += size(items[end])
+	}
+	return items[:end:end]
 }
 
 // idSize is the size of a delivery among those of a call.

@@ -173,3 +173,22 @@ func TestASizeOfTheDeadSetThatMayNotChangeIsAnError(t *testing.T) {
 		require.Equal(t, "4", admin.HGet(ctx, lab.Key(of(admin), "c"), "dead_bytes").Val(), name)
 	}
 }
+
+// A limit that is no number is refused by each call that reads it, as a later layout is, until a call sets another.
+func TestAForeignLimitIsRefusedByName(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	require.NoError(t, c.HSet(ctx, lab.Key(q, "c"), "limit", "many").Err())
+	before := lab.Dump(ctx, t, c, q.Name())
+	for what, call := range map[string]func() error{
+		"push":  func() error { _, err := q.Push(ctx, queue.Job{}); return err },
+		"stats": func() error { _, err := q.Stats(ctx); return err },
+		"pause": func() error { return q.Pause(ctx) },
+	} {
+		require.ErrorIs(t, call(), queue.ErrLayout, what)
+	}
+	require.Equal(t, before, lab.Dump(ctx, t, c, q.Name()))
+	require.NoError(t, q.SetLimit(ctx, 1))
+	require.Equal(t, 1, stats(t, q).Limit)
+}

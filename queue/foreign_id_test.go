@@ -88,6 +88,18 @@ func TestLeasesAreRenewedBesideALongID(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
+// Jobs whose ids do not fit into one call are found by several.
+func TestLongIDsAreFoundBySeveralCalls(t *testing.T) {
+	t.Parallel()
+	q := withForeignIDs(t, nil, 600<<10, 700<<10)
+	found, err := q.Find(t.Context(), strings.Repeat("a", 600<<10), strings.Repeat("b", 700<<10), "small")
+	require.NoError(t, err)
+	require.Len(t, found, 3)
+	for _, f := range found {
+		require.Equal(t, queue.Ready, f.State)
+	}
+}
+
 // Calls that read ids themselves go on beside one that no call can name, and say so.
 func TestARequeueAndAnAuditGoOnBesideALongID(t *testing.T) {
 	t.Parallel()

@@ -109,7 +109,7 @@ func (q *Queue) Find(ctx context.Context, ids ...string) ([]Found, error) {
 	p.Bytes = takeBytes
 	var out []Found
 	for len(out) < len(ids) {
-		p.IDs = ids[len(out):min(len(out)+maxRows, len(ids))]
+		p.IDs = first(ids[len(out):], maxRows, textSize)
 		rows, err := gen.QueueFind(ctx, q.client, p)
 		if err == nil && (len(rows) == 0 || len(rows) > len(p.IDs)) {
 			err = fmt.Errorf("%w: %d jobs for %d ids", lua.ErrBadReply, len(rows), len(p.IDs))

@@ -34,6 +34,9 @@ if paused and paused ~= '1' then
   return redis.error_reply('LAYOUT the queue has a later layout')
 end
 -->
+if limit == '-1' and not tonumber(redis.call('HGET', control, 'limit') or 0) then
+  return redis.error_reply('LAYOUT the queue has a later layout')
+end
 local kept = redis.call('GET', receipt)
 if kept then
   local was, most = string.match(kept, '^(%d) (.*)$')

@@ -35,9 +35,13 @@ if paused and paused ~= '1' then
 end
 -->
 local set = redis.call('HMGET', control, 'limit', 'dead_bytes')
+local limit = tonumber(set[1] or 0)
+if not limit then
+  return redis.error_reply('LAYOUT the queue has a later layout')
+end
 return {
   redis.call('LLEN', ready), redis.call('ZCARD', scheduled),
   redis.call('ZCARD', leases), redis.call('ZCARD', dead),
   tonumber(now_ms), oldest, next_due,
-  paused and 1 or 0, tonumber(set[1] or 0), tonumber(set[2] or 0) or 0,
+  paused and 1 or 0, limit, tonumber(set[2] or 0) or 0,
 }
