@@ -46,7 +46,7 @@ func (m Method[Req, Res]) cast(ctx context.Context, b *Bus, in Req, all bool) (i
 func (m Method[Req, Res]) sendCast(ctx context.Context, b *Bus, frame []byte, all bool) (int, error) {
 	deadline, _ := b.limit(ctx)
 	left := max(time.Until(deadline), time.Millisecond)
-	total, after := 0, lua.Opt[string]{}
+	total, after, reason := 0, lua.Opt[string]{}, gen.RPCCastReason(0)
 	for {
 		r, err := gen.RPCCast(ctx, b.client, gen.RPCCastParams{
 			Nodes: b.keys.Nodes, Methods: b.keys.Methods, Method: m.name, After: after,
@@ -57,10 +57,11 @@ func (m Method[Req, Res]) sendCast(ctx context.Context, b *Bus, frame []byte, al
 			return total, fmt.Errorf("luatomic: cast %q: %w", m.name, err)
 		}
 		total += int(r.Sent)
-		after = r.Last
+		// A page without nodes knows nothing of those before it. The later reason is the one that is nearer to a node.
+		after, reason = r.Last, max(reason, r.Reason)
 		if _, more := after.Get(); !more || !all && total > 0 {
 			if total == 0 {
-				return 0, refusal(m.name, castReasons[r.Reason])
+				return 0, refusal(m.name, castReasons[reason])
 			}
 			return total, nil
 		}
