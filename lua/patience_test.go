@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/lua"
@@ -67,4 +68,43 @@ func TestEndedContextSendsNothing(t *testing.T) {
 	_, err := runInt(ctx, untouched(t), newScript("count", countSource, lua.RetrySafe), "k")
 	requireOutcome(t, err, lua.ErrNotExecuted)
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// A server that hangs after the error is asked for its details all the same. go-redis waits for the answer for a
+// minute. Neither a call nor a batch does.
+func TestDetailsOfAnErrorAreNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	asked, hang := make(chan struct{}, 10), make(chan struct{})
+	fake := startFake(t, func(verb string, _ int) string {
+		if verb == "TYPE" {
+			asked <- struct{}{}
+			<-hang
+		}
+		return "-WRONGTYPE Operation against a key holding the wrong kind of value"
+	})
+	defer close(hang)
+	client := fake.client(t, func(o *redis.Options) { o.ReadTimeout = time.Minute })
+	s := newScript("count", countSource, lua.RetryNever)
+	s.Keys = []lua.Key{{Name: "counter", Type: "string"}}
+	call := func(ctx context.Context) error {
+		_, err := runInt(ctx, client, s, "k")
+		return err
+	}
+	batch := func(ctx context.Context) error {
+		b := lua.NewBatch(client)
+		lua.Queue(b, newCall(s, "k"), decodeInt)
+		return b.Exec(ctx)
+	}
+	for name, do := range map[string]func(context.Context) error{"call": call, "batch": batch} {
+		start := time.Now()
+		require.ErrorIs(t, do(t.Context()), lua.ErrWrongType, name)
+		<-asked
+		ctx, leave := context.WithCancel(t.Context())
+		go func() {
+			<-asked
+			leave()
+		}()
+		require.ErrorIs(t, do(ctx), lua.ErrWrongType, name)
+		require.Less(t, time.Since(start), 30*time.Second, name)
+	}
 }

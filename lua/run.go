@@ -229,15 +229,26 @@ func (p *pause) pass(ctx context.Context, withoutDelay bool) bool {
 	return clock.Sleep(ctx, wait)
 }
 
-// findWrongType returns a text that names the key which holds another type than the header declares. It asks for the
-// types of all keys in one round trip after the call. The key may have changed by then: if no type is wrong, it returns
-// "".
+// findWrongType returns a text that names the key which holds another type than the header declares, or "" if none is
+// found. go-redis may wait longer for a server than until, and than ctx: findWrongType returns without the reply.
 func (c *Call) findWrongType(ctx context.Context, client Client, until time.Time) string {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	if ctx.Err() != nil {
 		return ""
 	}
+	found := make(chan string, 1)
+	go func() { found <- c.wrongType(ctx, client) }()
+	select {
+	case text := <-found:
+		return text
+	case <-ctx.Done():
+		return ""
+	}
+}
+
+// wrongType asks for the types of all keys in one round trip after the call. A key may have changed by then.
+func (c *Call) wrongType(ctx context.Context, client Client) string {
 	declared := c.keys
 	if c.guarded {
 		declared-- // the lease may be of several types
