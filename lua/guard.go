@@ -1,9 +1,12 @@
 package lua
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/internal/ahead"
 )
@@ -28,7 +31,8 @@ type Lease interface {
 // when the call is queued.
 //
 // Only generated functions are guarded. A plain command, such as Set, goes to client unchanged. A client has at most
-// one guard.
+// one guard. Guard is the outermost client: inside a struct of the caller its scripts fail, and it makes no
+// AutoPipeliner.
 func Guard(client Client, lease Lease) Client { return &guarded{Client: client, lease: lease} }
 
 // guarded is a client that is bound to a lease. It sends nothing itself: Run, NewBatch and Preload use the client that
@@ -40,6 +44,45 @@ type guarded struct {
 
 // Unguarded returns the wrapped client, for commands that are no scripts.
 func (g *guarded) Unguarded() Client { return g.Client }
+
+// errHidden is the error of a script that reaches the client of Guard through another client, which has its methods and
+// not its guard. An AutoPipeliner of it would be such a client.
+var (
+	errHidden = errors.New("another client hides the guard: pass that client to Guard instead")
+	errPiped  = errors.New("an AutoPipeliner hides the guard: pass it to Guard instead")
+)
+
+// Process sends a plain command.
+func (g *guarded) Process(ctx context.Context, cmd redis.Cmder) error {
+	return pass(ctx, cmd, g.Client.Process)
+}
+
+// Pipeline returns a pipeline for plain commands.
+func (g *guarded) Pipeline() redis.Pipeliner { return pipeline{g.Client.Pipeline()} }
+
+// pipeline is one of a client of Guard.
+type pipeline struct{ redis.Pipeliner }
+
+func (p pipeline) Process(ctx context.Context, cmd redis.Cmder) error {
+	return pass(ctx, cmd, p.Pipeliner.Process)
+}
+
+func pass(ctx context.Context, cmd redis.Cmder, to func(context.Context, redis.Cmder) error) error {
+	if c, ok := cmd.(*command); ok {
+		c.SetErr(errHidden)
+		return errHidden
+	}
+	return to(ctx, cmd)
+}
+
+func (g *guarded) AutoPipeline() (*redis.AutoPipeliner, error)      { return nil, errPiped }
+func (g *guarded) AsyncAutoPipeline() (*redis.AutoPipeliner, error) { return nil, errPiped }
+func (g *guarded) AutoPipelineWithOptions(*redis.AutoPipelineOptions) (*redis.AutoPipeliner, error) {
+	return nil, errPiped
+}
+func (g *guarded) AsyncAutoPipelineWithOptions(*redis.AutoPipelineOptions) (*redis.AutoPipeliner, error) {
+	return nil, errPiped
+}
 
 // bind puts the call behind the client's guard or command, if the client has one, and returns the client that sends.
 func (c *Call) bind(client Client) Client {

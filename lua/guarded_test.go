@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/gen"
@@ -46,6 +47,40 @@ func TestGuardedBatch(t *testing.T) {
 	_, err := f.Get()
 	requireFenced(t, err, lua.ErrRefused)
 	require.Equal(t, 200, counted(t, client, tag+"n"))
+}
+
+// A client that a program puts around that of Guard has its methods alone, and not its guard.
+func TestNoScriptRunsWhereTheGuardIsHidden(t *testing.T) {
+	t.Parallel()
+	guard, s := lua.Guard(untouched(t), held{"{a}lease", "tok"}), withGuard(newScript("count", countSource, lua.RetrySafe))
+	hidden := struct{ redis.UniversalClient }{guard}
+	_, err := runInt(within(t, 10*time.Second), hidden, s, "{a}n")
+	requireOutcome(t, err, lua.ErrNotExecuted)
+	require.EqualError(t, err, "count: not executed: another client hides the guard: pass that client to Guard instead")
+	b := lua.NewBatch(hidden)
+	f := lua.Queue(b, newCall(s, "{a}n"), decodeInt)
+	require.Error(t, b.Exec(within(t, 10*time.Second)))
+	_, again := f.Get()
+	require.EqualError(t, again, err.Error())
+
+	for _, pipe := range []func() (*redis.AutoPipeliner, error){guard.AutoPipeline, guard.AsyncAutoPipeline,
+		func() (*redis.AutoPipeliner, error) { return guard.AutoPipelineWithOptions(nil) },
+		func() (*redis.AutoPipeliner, error) { return guard.AsyncAutoPipelineWithOptions(nil) }} {
+		_, err = pipe()
+		require.EqualError(t, err, "an AutoPipeliner hides the guard: pass it to Guard instead")
+	}
+}
+
+// Plain commands pass a guard, also in a pipeline.
+func TestPlainCommandsPassAGuard(t *testing.T) {
+	t.Parallel()
+	guard, key := lua.Guard(luatomictest.Client(t), held{"lease", "tok"}), luatomictest.Namespace(t)
+	pipe := guard.Pipeline()
+	pipe.Set(t.Context(), key, "x", time.Minute)
+	require.NoError(t, pipe.Process(t.Context(), redis.NewStatusCmd(t.Context(), "ping")))
+	_, err := pipe.Exec(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "x", guard.Get(t.Context(), key).Val())
 }
 
 // An error of the script is distinguished from one of the guard, and its line is one of the script's file.
