@@ -55,6 +55,7 @@ func Queue[T any](b *Batch, call *Call, decode func(*Reply) T) *Future[T] {
 	if b.guard != nil {
 		call.guard(b.guard)
 	}
+	call.requireClient(b.client)
 	if b.next == nil {
 		b.next = new(execution)
 	}

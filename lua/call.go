@@ -2,8 +2,10 @@ package lua
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -309,6 +311,15 @@ func (c *Call) Group(name string, n, max, stride int) {
 		grown := make([]any, len(c.argv), need)
 		copy(grown, c.argv)
 		c.argv = grown
+	}
+}
+
+var errNilClient = errors.New("the client is nil: make it before its first call")
+
+// requireClient fails for a client that is nil. go-redis panics there, in a goroutine of the runtime.
+func (c *Call) requireClient(client Client) {
+	if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		c.fail(errNilClient)
 	}
 }
 

@@ -93,6 +93,7 @@ func (c *Call) bind(client Client) Client {
 	case *ahead.Client:
 		c.ahead, client = of, of.UniversalClient
 	}
+	c.requireClient(client)
 	return observe(client)
 }
 

@@ -255,6 +255,9 @@ func newSharing(client Client) *sharing {
 
 func lookUp[T any](client *T) *sharing {
 	p := unsafe.Pointer(client)
+	if p == nil {
+		return nil
+	}
 	if m := clients.Load(); m != nil {
 		if s, ok := (*m)[uintptr(p)]; ok && s.is(p) {
 			return s.sharing

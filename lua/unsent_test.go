@@ -93,3 +93,23 @@ func TestACallOnAnAsyncAutoPipelinerHasItsReply(t *testing.T) {
 		})
 	}
 }
+
+// A program that forgot to make its client learns so from each call. It does not end by a panic in a goroutine of the
+// runtime, which no caller can recover.
+func TestANilClientIsAnError(t *testing.T) {
+	t.Parallel()
+	s := newScript("count", countSource, lua.RetrySafe)
+	for name, client := range map[string]lua.Client{"nil": nil, "a nil Client": (*redis.Client)(nil),
+		"a nil ClusterClient": (*redis.ClusterClient)(nil), "guarded": lua.Guard(nil, held{"lease", "tok"})} {
+		const want = "count: the client is nil: make it before its first call"
+		for range 2 {
+			_, err := runInt(within(t, time.Minute), lua.Direct(client), withGuard(s), "k")
+			require.EqualError(t, err, want, name)
+			b := lua.NewBatch(client)
+			f := lua.Queue(b, newCall(withGuard(s), "k"), decodeInt)
+			require.ErrorContains(t, b.Exec(within(t, time.Minute)), want, name)
+			_, err = f.Get()
+			require.EqualError(t, err, want, name)
+		}
+	}
+}
