@@ -3,6 +3,7 @@ package lua_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
 )
 
 func TestRepeatsEndWithTheContext(t *testing.T) {
@@ -107,4 +109,31 @@ func TestDetailsOfAnErrorAreNotWaitedFor(t *testing.T) {
 		require.ErrorIs(t, do(ctx), lua.ErrWrongType, name)
 		require.Less(t, time.Since(start), 30*time.Second, name)
 	}
+}
+
+// limiter refuses so many requests.
+type limiter struct{ refusals atomic.Int64 }
+
+func (l *limiter) Allow() error {
+	if l.refusals.Add(-1) >= 0 {
+		return errors.New("the circuit is open")
+	}
+	return nil
+}
+
+func (*limiter) ReportResult(error) {}
+
+func TestTheRefusalOfALimiterIsTemporary(t *testing.T) {
+	t.Parallel()
+	l := &limiter{}
+	client := luatomictest.StartServer(t).Client(func(o *redis.Options) { o.Limiter = l })
+	s := coldCount(t, lua.RetryNever)
+	l.refusals.Store(3)
+	n, err := runInt(within(t, time.Minute), client, s, "k")
+	require.NoError(t, err)
+	require.Equal(t, int64(1), n)
+	l.refusals.Store(1 << 30)
+	_, err = runInt(within(t, 100*time.Millisecond), client, s, "k")
+	requireOutcome(t, err, lua.ErrNotExecuted)
+	require.ErrorContains(t, err, "the circuit is open")
 }

@@ -11,6 +11,8 @@
 //     server refused before the first line (LOADING, TRYAGAIN, READONLY,
 //     NOSCRIPT, ...). Temporary failures are retried for every script, with
 //     backoff, until ctx ends; a ctx without a deadline counts as ten seconds.
+//     The refusal of a client's Limiter is temporary too: where callers must
+//     not wait for it, give ctx a short deadline.
 //     An error at a line before the script's first write, such as a wrong
 //     type, is of this kind, and is not retried.
 //   - unknown ([ErrOutcomeUnknown]): sent, and no reply. Retried only for a
@@ -26,10 +28,11 @@
 // A single call is sent immediately. If there are other calls, it waits until all runnable goroutines have had their
 // turn. Then these calls are sent together: in one pipeline, and as the rows of one command if the script is one for
 // many ("---@merge" in its header). At most four round trips to a server are in progress, three while more callers
-// share them. Later calls wait for one of them to return, but not for one that takes longer than 20 ms. No timer delays
-// a call. Each call has its own outcome, as if it had been sent alone. Calls share round trips, per node, on a Client
-// (also with Sentinel), an AutoPipeliner on one, a ClusterClient and a Ring. Calls of more than 64 KiB, and those on
-// other kinds of clients, are sent alone. [Direct] switches the sharing off for a client.
+// share them. Later calls wait for one of them to return. If all of them take longer than 20 ms, the next call begins
+// one of a few more, and takes along what waits. No timer delays a call, and none ends its wait. Each call has its own
+// outcome, as if it had been sent alone. Calls share round trips, per node, on a Client (also with Sentinel), an
+// AutoPipeliner on one, a ClusterClient and a Ring. Calls of more than 64 KiB, and those on other kinds of clients, are
+// sent alone. [Direct] switches the sharing off for a client.
 //
 // A call that shares round trips returns when its context ends, whatever the server does: with [ErrNotExecuted] if it
 // was not written yet, otherwise with [ErrOutcomeUnknown]. A call that is sent alone returns when go-redis does, which
