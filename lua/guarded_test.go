@@ -52,7 +52,8 @@ func TestGuardedBatch(t *testing.T) {
 // A client that a program puts around that of Guard has its methods alone, and not its guard.
 func TestNoScriptRunsWhereTheGuardIsHidden(t *testing.T) {
 	t.Parallel()
-	guard, s := lua.Guard(untouched(t), held{"{a}lease", "tok"}), withGuard(newScript("count", countSource, lua.RetrySafe))
+	guard := lua.Guard(untouched(t), held{"{a}lease", "tok"})
+	s := withGuard(newScript("count", countSource, lua.RetrySafe))
 	hidden := struct{ redis.UniversalClient }{guard}
 	_, err := runInt(within(t, 10*time.Second), hidden, s, "{a}n")
 	requireOutcome(t, err, lua.ErrNotExecuted)
