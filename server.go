@@ -60,9 +60,9 @@ type ServerCheck struct {
 // CheckServer reads the settings of the server, or of every master of a cluster, and returns what breaks promises of
 // this package: an old version, eviction of keys, a full memory, no persistence, a replica in the place of a master, a
 // cluster with unserved slots, a clock that is far off, a client whose calls outlast their contexts. A setting that a
-// server does not report is no warning; see InspectServer. CheckServer only reads. The error reports an unreachable
-// server. Cost: 2 round trips for each server, INFO and TIME; one more without an append-only file, and one more for a
-// node of a cluster.
+// server does not report is no warning; see InspectServer. CheckServer only reads. The error reports a server that is
+// away, busy or loading, or does not let the client in. Cost: 3 round trips for each server, PING, INFO and TIME; one
+// more without an append-only file, and one more for a node of a cluster.
 func CheckServer(ctx context.Context, client lua.Client) ([]Warning, error) {
 	checks, err := InspectServer(ctx, client)
 	var found []Warning
@@ -115,10 +115,12 @@ type inspection struct {
 }
 
 // read queries the server. It asks for no more than the checks need, because ACL LOG records each command that is
-// refused. Refused answers stay empty. An error means that the server is unreachable.
+// refused. Refused answers stay empty. An error means that the server does not serve the client: its answer to PING
+// tells that from the refusal of one command.
 func (n *inspection) read(ctx context.Context, node nodes.Node) error {
-	var reply redis.Error
-	answered := func(err error) bool { return err == nil || errors.As(err, &reply) }
+	if err := nodes.Answers(ctx, node); err != nil {
+		return err
+	}
 	info := node.Info(ctx)
 	if err := info.Err(); !answered(err) {
 		return err
@@ -144,12 +146,17 @@ func (n *inspection) read(ctx context.Context, node nodes.Node) error {
 	return n.clockOf(ctx, node)
 }
 
+// answered reports whether there is a reply, even a refusal.
+func answered(err error) bool {
+	var reply redis.Error
+	return err == nil || errors.As(err, &reply)
+}
+
 // clockOf compares the server's clock with that of this machine.
 func (n *inspection) clockOf(ctx context.Context, node nodes.Node) error {
-	var reply redis.Error
 	sent := time.Now()
 	now, err := node.Time(ctx).Result()
-	if errors.As(err, &reply) {
+	if err != nil && answered(err) {
 		return nil
 	}
 	// The server read its clock between the two readings of ours.

@@ -305,3 +305,40 @@ func TestCheckServerThatIsAway(t *testing.T) {
 	_, err = luatomic.CheckServer(ctx, client)
 	require.ErrorIs(t, err, context.Canceled)
 }
+
+// A server that refuses the client itself is not one that keeps its settings to itself: no warning would look as if all
+// were well.
+func TestCheckServerThatRefusesTheClient(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t, "--appendonly", "yes", "--requirepass", "pw", "--busy-reply-threshold", "50")
+	refused := func(code, password string, db int) {
+		t.Helper()
+		client := server.Client(prompt, func(o *redis.Options) {
+			o.Password, o.DB, o.MaxRetries = password, db, -1
+		})
+		checks, err := luatomic.InspectServer(t.Context(), client)
+		require.ErrorContains(t, err, "luatomic: check the server at "+server.Addr()+": "+code)
+		require.Empty(t, checks)
+	}
+	refused("NOAUTH", "", 0)
+	refused("WRONGPASS", "other", 0)
+	refused("ERR DB index is out of range", "pw", 99)
+
+	admin := server.Client(func(o *redis.Options) { o.Password, o.MaxRetries = "pw", -1 })
+	ended := make(chan error, 1)
+	go func() { ended <- admin.Eval(context.WithoutCancel(t.Context()), "while true do end", nil).Err() }()
+	luatomictest.Eventually(t, 20*time.Second, "the server is busy", func() bool {
+		return redis.HasErrorPrefix(admin.Ping(t.Context()).Err(), "BUSY")
+	})
+	refused("BUSY", "pw", 0)
+	require.NoError(t, admin.ScriptKill(t.Context()).Err())
+	require.Error(t, <-ended)
+}
+
+// A server that cannot save its data refuses PING, and is checked.
+func TestCheckServerThatCannotSave(t *testing.T) {
+	t.Parallel()
+	client := luatomictest.StartServer(t, "--save", "3600 1").Client()
+	lab.FailSnapshot(t, client)
+	require.Equal(t, "the last snapshot failed", inspected(t, client)["persistence"].Detail)
+}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/lock"
 )
@@ -202,11 +203,7 @@ func (h *handler) searchEnded(ctx, within context.Context, err error) (partial b
 	if within.Err() == nil {
 		return false, err
 	}
-	err = h.client.Ping(ctx).Err()
-	if repliedWith("MISCONF")(err) { // a server that cannot save its data is there
-		err = nil
-	}
-	return true, err
+	return true, nodes.Answers(ctx, h.client)
 }
 
 func collect[T any](d *locksData, found iter.Seq2[T, error], row func(T) lockRow) error {

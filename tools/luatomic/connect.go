@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/internal/nodes"
 )
 
 const defaultURL = "redis://127.0.0.1:6379"
@@ -43,16 +45,6 @@ func (s *session) connect(ctx context.Context) (redis.UniversalClient, error) {
 	}
 	client.AddHook(&outage{s: s, server: redacted(address)})
 	return client, nil
-}
-
-// answers returns nil if the server is there. One that cannot save its data refuses PING as it refuses writes, and can
-// be read all the same.
-func answers(ctx context.Context, client redis.UniversalClient) error {
-	err := client.Ping(ctx).Err()
-	if isReply(err) && strings.HasPrefix(err.Error(), "MISCONF ") {
-		return nil
-	}
-	return err
 }
 
 // redacted is the URL without its password.
@@ -99,7 +91,7 @@ func dial(ctx context.Context, address string, files tlsFlags) (redis.UniversalC
 	client := redis.NewClusterClient(cluster)
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
-	if err := answers(ctx, client); err != nil {
+	if err := nodes.Answers(ctx, client); err != nil {
 		_ = client.Close()
 		return nil, unreachable(address, err)
 	}
@@ -114,7 +106,7 @@ func behindSentinel(ctx context.Context, address string, o *redis.FailoverOption
 	defer func() { _ = client.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
-	if err := answers(ctx, client); err != nil {
+	if err := nodes.Answers(ctx, client); err != nil {
 		return nil, unreachable(address, err)
 	}
 	return redis.NewFailoverClient(o), nil
@@ -216,7 +208,7 @@ func probe(ctx context.Context, o redis.Options) (mode string, err error) {
 	defer func() { _ = client.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
-	if err := answers(ctx, client); err != nil {
+	if err := nodes.Answers(ctx, client); err != nil {
 		return "", err
 	}
 	return modeOf(ctx, client), nil
