@@ -219,3 +219,27 @@ func TestPausedServerIsWaitedFor(t *testing.T) {
 		require.NoError(t, next.Lease.Release(t.Context()))
 	}
 }
+
+// A waiter outlasts an outage that its deadline outlasts. Without a deadline it ends with the reason, and hangs at no
+// server that never comes back.
+func TestAWaiterOutlastsAnOutageUntilItsDeadline(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	c := server.Client()
+	l := lab.Locker(t, server.Client(), &lock.Options{TTL: 2 * time.Second})
+	other := lab.Locker(t, server.Client(), nil)
+	_, err := l.Try(t.Context(), "x") // nobody renews it
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	bounded, endless := lab.AcquireLater(ctx, l, "x"), lab.AcquireLater(t.Context(), other, "x")
+	luatomictest.Eventually(t, 20*time.Second, "both wait", func() bool {
+		return c.LLen(t.Context(), "lockq:{x}").Val() == 2
+	})
+	require.NoError(t, c.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
+	ended := lab.Soon(t, time.Minute, "the end of the waiter without a deadline", endless)
+	require.ErrorIs(t, ended.Err, lua.ErrNotExecuted)
+	require.ErrorContains(t, ended.Err, "NOREPLICAS")
+	require.NoError(t, c.ConfigSet(t.Context(), "min-replicas-to-write", "0").Err())
+	require.NoError(t, lab.Soon(t, time.Minute, "the lock", bounded).Err)
+}

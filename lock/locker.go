@@ -239,7 +239,8 @@ func (l *Locker) Try(ctx context.Context, name string) (*Lease, error) {
 // Acquire waits until it has the lock or ctx ends. Waiters are served in order of arrival. A waiter sends nothing while
 // it waits: the script that releases the lock hands it over. When ctx ends, Acquire leaves the queue and returns the
 // last *HeldError joined with the cause. It holds nothing then. When the Locker is closed, Acquire returns ErrClosed
-// joined with the last *HeldError.
+// joined with the last *HeldError. While the server is away, Acquire asks it again until the deadline of ctx. If ctx
+// has none, it gives up after 10 s, takes up to 10 s more to withdraw, and returns the error of its last attempt.
 //
 // Keys: lock:{name}, lockq:{name}. Cost: O(1) to acquire the lock or to join the queue, O(n) of the waiters to check or
 // to leave the queue.

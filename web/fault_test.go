@@ -33,6 +33,7 @@ func TestFaultsAreToldByTheirKind(t *testing.T) {
 		"The server has too few replicas, and takes no changes.": {
 			reply("NOREPLICAS Not enough good replicas to write."),
 		},
+		"A script or function holds up the server.": {reply("BUSY Redis is busy running a script.")},
 		"The server is a replica, which takes no changes.": {
 			reply("READONLY You can't write against a read only replica."),
 			&lua.Error{Outcome: lua.ErrNotExecuted, Err: context.DeadlineExceeded, Detail: "READONLY You can't write."},

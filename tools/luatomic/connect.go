@@ -277,6 +277,7 @@ func reachCure(text string) string {
 		"ERR This instance has cluster": "leave addr out of the URL: it is a single server",
 		"NOPERM":                        "give this user the rights that luatomic acl prints",
 		"LOADING":                       "try again when it has read its data",
+		"BUSY":                          busyServer,
 		"CLUSTERDOWN":                   noSlots,
 		"redis: cluster has no nodes":   noSlots,
 		"ERR max number of clients":     "end some of its clients, or raise maxclients",

@@ -18,6 +18,9 @@ var lacking = regexp.MustCompile(`(?i)\bunknown (redis |valkey )?command\b`)
 const fullServer = "use a server that has all commands: this one renames some, its service refuses them, " +
 	"or it is older than Redis 7.0"
 
+const busyServer = "a script or function of a program runs too long: wait for it, or end it by redis-cli SCRIPT KILL " +
+	"or FUNCTION KILL if it has written nothing"
+
 const moreReplicas = "start them, or lower its min-replicas-to-write"
 
 // cureOf is what to do about a refusal of the server, or empty.
@@ -44,6 +47,8 @@ func cureOf(err error) string {
 		return "the server cannot save its data and takes no writes: free its disk, then run BGSAVE"
 	case strings.Contains(text, "NOREPLICAS "):
 		return "the server has too few replicas: " + moreReplicas
+	case strings.Contains(text, "BUSY "):
+		return busyServer
 	case strings.Contains(text, "WRONGTYPE "):
 		return "another program writes that key: rename or delete it, and give that program or this one a prefix of " +
 			"its own"

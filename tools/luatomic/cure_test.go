@@ -74,6 +74,9 @@ func TestCureIsOfReplies(t *testing.T) {
 		Detail: "the attempt before it: READONLY You can't write to a replica."}
 	require.Equal(t, "name the master", cureOf(before), "the last attempt had no reply, the one before had")
 	require.Contains(t, cureOf(reply("ERR ACL failure in script: User app has no permissions")), "luatomic acl")
+	busy := reply("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.")
+	require.Contains(t, cureOf(busy), "wait for it")
+	require.Equal(t, cureOf(busy), reachCure(busy.Error()), "the server is there")
 	require.Empty(t, cureOf(errors.New("exit code 1: NOPERM OOM command not allowed when > 'maxmemory' READONLY x")))
 }
 
