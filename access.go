@@ -53,8 +53,9 @@ type AccessOptions struct {
 
 // AccessRules returns the minimal rules for a user of this package: patterns of keys and channels, then commands. They
 // are arguments of ACL SETUSER, after the user's name and password. The rules include the commands inside the scripts:
-// the server checks each of them against the user's permissions, and a script without a permission fails half-way. A
-// client that selects another database also needs +select.
+// the server checks each of them against the user's permissions, and a script without a permission fails half-way.
+// go-redis sends more for some of its options, on each new connection: a client with a DB also needs +select, one with a
+// ClientName +client|setname, and one of a cluster that reads from replicas +readonly.
 func AccessRules(opts *AccessOptions) []string {
 	var o AccessOptions
 	if opts != nil {

@@ -170,6 +170,37 @@ func TestAccessRulesOnACluster(t *testing.T) {
 	}
 }
 
+// go-redis sends what some options ask for on each connection. Where that is refused, the client runs no command.
+func TestAccessRulesOfClientsWithOptions(t *testing.T) {
+	t.Parallel()
+	cluster := luatomictest.StartCluster(t)
+	single := luatomictest.StartServer(t)
+	rules := luatomic.AccessRules(&luatomic.AccessOptions{Cluster: true})
+	for rule, client := range map[string]*redis.UniversalOptions{
+		"+select":         {Addrs: []string{single.Addr()}, DB: 1},
+		"+client|setname": {Addrs: []string{single.Addr()}, ClientName: "x"},
+		"+readonly":       {Addrs: cluster.Addrs(), IsClusterMode: true, ReadOnly: true},
+	} {
+		for _, allowed := range []bool{true, false} {
+			given := slices.Clone(rules)
+			if allowed {
+				given = append(given, rule)
+			}
+			for _, server := range append(cluster.Nodes(), single) {
+				asUser(t, server, given)
+			}
+			client.Username, client.Password = "app", "pw"
+			c := redis.NewUniversalClient(client)
+			_, err := lock.New(c, nil).Try(t.Context(), fmt.Sprint(rule, allowed))
+			require.NoError(t, c.Close())
+			require.Equal(t, allowed, err == nil, "%s: %v", rule, err)
+			if !allowed {
+				require.ErrorContains(t, err, "NOPERM", "it says why")
+			}
+		}
+	}
+}
+
 func TestAccessRulesOfPreloadedScripts(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
