@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/luatomic/luatomic/internal/resent"
 )
 
 // The four ways in which a call can fail, for errors.Is. An *Error matches
@@ -99,7 +101,7 @@ func (e *Error) Error() string {
 }
 
 // before returns the failure as a detail for a later attempt that has no reply: it says why there was another attempt.
-func (e *Error) before() string { return fmt.Sprintf("the attempt before it: %v", e.Err) }
+func (e *Error) before() string { return resent.Before + e.Err.Error() }
 
 // Unwrap makes the outcome and the cause visible to errors.Is and errors.As.
 func (e *Error) Unwrap() []error { return []error{e.Outcome, e.Err} }

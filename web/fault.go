@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
@@ -134,7 +135,7 @@ func replyOf(err error) string {
 	case errors.As(err, &reply):
 		return reply.Error()
 	case errors.As(err, &call):
-		return call.Detail
+		return strings.TrimPrefix(call.Detail, resent.Before)
 	}
 	return ""
 }

@@ -4,6 +4,9 @@ package resent
 
 import "context"
 
+// Before begins the detail of an error without a reply. Behind it is the reply to the attempt before.
+const Before = "the attempt before it: "
+
 // Key is the context key of a Noter.
 type Key struct{}
 

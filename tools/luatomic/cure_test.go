@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -71,7 +72,7 @@ func TestCureIsOfReplies(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "name the master", cureOf(fmt.Errorf("push: %w", reply("READONLY You can't write to a replica."))))
 	before := &lua.Error{Outcome: lua.ErrOutcomeUnknown, Err: context.DeadlineExceeded,
-		Detail: "the attempt before it: READONLY You can't write to a replica."}
+		Detail: resent.Before + "READONLY You can't write to a replica."}
 	require.Equal(t, "name the master", cureOf(before), "the last attempt had no reply, the one before had")
 	require.Contains(t, cureOf(reply("ERR ACL failure in script: User app has no permissions")), "luatomic acl")
 	busy := reply("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.")
