@@ -36,7 +36,7 @@ func Scripts() []*lua.Script {
 type AccessOptions struct {
 	// Prefix is the Prefix of QueueOptions, LockerOptions and BusOptions.
 	Prefix string
-	// Cluster adds the commands of a client of a cluster or a Ring.
+	// Cluster adds the commands of a ClusterClient, also one of NewFailoverClusterClient, and of a Ring.
 	Cluster bool
 	// Roles narrow the rights to what these kinds of programs do; nil means all but RolePage.
 	Roles []Role
@@ -54,8 +54,8 @@ type AccessOptions struct {
 // AccessRules returns the minimal rules for a user of this package: patterns of keys and channels, then commands. They
 // are arguments of ACL SETUSER, after the user's name and password. The rules include the commands inside the scripts:
 // the server checks each of them against the user's permissions, and a script without a permission fails half-way.
-// go-redis sends more for some of its options, on each new connection: a client with a DB also needs +select, one with a
-// ClientName +client|setname, and one of a cluster that reads from replicas +readonly.
+// go-redis sends more for some of its options, on each new connection: a client with a DB also needs +select, one with
+// a ClientName +client|setname, and one of a cluster that reads from replicas +readonly.
 func AccessRules(opts *AccessOptions) []string {
 	var o AccessOptions
 	if opts != nil {
