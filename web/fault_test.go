@@ -37,7 +37,8 @@ func TestFaultsAreToldByTheirKind(t *testing.T) {
 		"A script or function holds up the server.": {reply("BUSY Redis is busy running a script.")},
 		"The server is a replica, which takes no changes.": {
 			reply("READONLY You can't write against a read only replica."),
-			&lua.Error{Outcome: lua.ErrNotExecuted, Err: context.DeadlineExceeded, Detail: resent.Before + "READONLY You can't write."},
+			&lua.Error{Outcome: lua.ErrNotExecuted, Err: context.DeadlineExceeded,
+				Detail: resent.Before + "READONLY You can't write."},
 		},
 		"The Redis user of this page may not do that.": {
 			reply("NOPERM this user has no permissions"),

@@ -130,8 +130,8 @@ func Masters(ctx context.Context, client lua.Client) ([]Node, error) {
 	return nil, fmt.Errorf("%T has no servers to scan; use a Client, ClusterClient or Ring", client)
 }
 
-// Answers returns why the server does not serve this client, if it does not: it is away, busy or loading, or refuses the
-// greeting. A server that cannot save its data refuses PING, and is there.
+// Answers returns why the server does not serve this client, if it does not: it is away, busy or loading, or refuses
+// the greeting. A server that cannot save its data refuses PING, and is there.
 func Answers(ctx context.Context, client redis.UniversalClient) error {
 	err := client.Ping(ctx).Err()
 	if redis.HasErrorPrefix(err, "MISCONF") {

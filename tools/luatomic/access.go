@@ -39,7 +39,8 @@ func aclCommand() *command {
 under --prefix, then commands, also those that only scripts call. The command begins with reset: what
 the user could do before is taken away, old passwords too. With --password-file it has the SHA-256 of
 the password and not the password; without it, replace PASSWORD. A database other than 0 needs +select
-too, and a client with a name +client|setname. luatomic doctor, run as that user, checks that no right is missing and whether an unauthenticated
+too, and a client with a name +client|setname.
+luatomic doctor, run as that user, checks that no right is missing and whether an unauthenticated
 connection may do more: RESET makes any connection one of the user default. See docs/security.md.`,
 		output:  `{"rules","command"}; command: the whole of ACL SETUSER`,
 		example: `luatomic acl --prefix app: --role producer --password-file pw | jq -r .command | redis-cli`,
