@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/luatomic/luatomic/compat/actionhero/internal/script"
@@ -101,9 +102,9 @@ func fromJS(ms *float64) time.Time {
 }
 
 // Save writes an item for ttl; with 0 it does not expire. A value of type json.RawMessage keeps its bytes; any other
-// is marshalled, without the escapes that encoding/json adds for HTML. The times in it are by the server's clock. In
-// the Stamped layout the TTL of the key is rounded up to whole seconds, as ActionHero does, and expireTimestamp is
-// exact.
+// is marshalled, without the escapes that encoding/json adds for HTML and JavaScript. The times in it are by the
+// server's clock. In the Stamped layout the TTL of the key is rounded up to whole seconds, as ActionHero does, and
+// expireTimestamp is exact.
 //
 // The check of the lock and the write are one script, one call. The error is ErrLocked if another owner holds the lock,
 // lua.ErrTooLarge above 1 MiB, and ErrEncoding for a text that is not UTF-8.
@@ -125,6 +126,10 @@ func (c *Cache) Save(ctx context.Context, key string, value any, ttl time.Durati
 	return nil
 }
 
+// unescaped writes the two characters that encoding/json escapes and JSON.stringify does not. It skips \\: the six
+// characters \u2028 in a value stay six.
+var unescaped = strings.NewReplacer(`\\`, `\\`, `\u2028`, "\u2028", `\u2029`, "\u2029")
+
 // encode returns JSON as JSON.stringify writes it, or the bytes of a RawMessage.
 func encode(value any) (json.RawMessage, error) {
 	text, raw := value.(json.RawMessage)
@@ -136,6 +141,9 @@ func encode(value any) (json.RawMessage, error) {
 			return nil, err
 		}
 		text = bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+		if bytes.Contains(text, []byte(`\u202`)) {
+			text = []byte(unescaped.Replace(string(text)))
+		}
 	}
 	switch {
 	case raw && !json.Valid(text):

@@ -48,7 +48,9 @@ end
 local time = redis.call('TIME')
 local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
 -->
+-- A process may save for Number.MAX_VALUE ms; 2^53 ms is the last time that a number holds exactly.
 local ends = tonumber(expire)
+ends = ends and math.min(ends, 2^53)
 if ends and ends < tonumber(now_ms) then
   return {3, '', 0, '', false}
 end
