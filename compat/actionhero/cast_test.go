@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/actionhero"
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -94,6 +95,23 @@ func TestAResultThatPanicsIsAFailure(t *testing.T) {
 		t.Fatal("it is not reported")
 	}
 	require.Equal(t, int64(1), n.Stats().Failed)
+}
+
+// A panic of a receiver is reported, and ends neither the process nor the subscription.
+func TestAReceiverThatPanicsIsReported(t *testing.T) {
+	t.Parallel()
+	reported, received := make(chan error, 10), make(chan actionhero.Message, 10)
+	n := actionhero.NewNode(luatomictest.Client(t), &actionhero.Options{
+		Channel: luatomictest.Namespace(t), OnError: func(err error) { reported <- err },
+	})
+	require.NoError(t, n.OnMessage("bad", func(actionhero.Message) { panic("of the receiver") }))
+	require.NoError(t, n.OnMessage("good", func(m actionhero.Message) { received <- m }))
+	runNode(t, n)
+	require.NoError(t, n.Publish(t.Context(), "bad", nil))
+	require.NoError(t, n.Publish(t.Context(), "good", nil))
+	err := lab.Soon(t, 20*time.Second, "the panic", reported)
+	require.ErrorContains(t, err, `message of type "bad": panic: of the receiver`)
+	require.Equal(t, "good", lab.Soon(t, 20*time.Second, "the next message", received).Type)
 }
 
 // A handler that ends its goroutine, as require does in a test, has failed: it is reported, and its caller gets the

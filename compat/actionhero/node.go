@@ -191,7 +191,7 @@ func (n *Node) Handle(method string, h Handler) error {
 }
 
 // OnMessage receives messages of a type, including this node's own. receive is called for one message at a time and
-// must not block; nil removes it.
+// must not block; nil removes it. If it panics, OnError gets the panic with its stack, and the node continues.
 func (n *Node) OnMessage(messageType string, receive func(Message)) error {
 	if err := checkType(messageType); err != nil {
 		return err

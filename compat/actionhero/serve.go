@@ -28,8 +28,14 @@ func (n *Node) receive(text string) {
 		receive := n.subscriptions[m.MessageType]
 		n.mu.Unlock()
 		if receive != nil {
-			receive(Message{Type: m.MessageType, ServerID: m.ServerID, Raw: json.RawMessage(text)})
+			n.pass(receive, Message{Type: m.MessageType, ServerID: m.ServerID, Raw: json.RawMessage(text)})
 		}
+	}
+}
+
+func (n *Node) pass(receive func(Message), m Message) {
+	if err := protect(func() error { receive(m); return nil }); err != nil {
+		n.report(fmt.Errorf("actionhero: message of type %q: %w", m.Type, err))
 	}
 }
 
@@ -144,7 +150,7 @@ func (n *Node) answer(ctx context.Context, m *wire, method string, began time.Ti
 	}
 }
 
-// protect turns a panic into an error with its stack: one bad request must not end the process. The error stays here.
+// protect turns a panic into an error with its stack: one bad message must not end the process. The error stays here.
 func protect(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
