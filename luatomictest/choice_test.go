@@ -41,6 +41,9 @@ func TestServerUnderALongTemporaryFolder(t *testing.T) {
 	require.True(t, ok, output)
 }
 
+// secret is a part of a password in a URL.
+const secret = "s3cr"
+
 func TestServerChoiceFailsLoudly(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -48,7 +51,21 @@ func TestServerChoiceFailsLoudly(t *testing.T) {
 		want string
 	}{
 		"nobody at the URL": {[]string{"LUATOMIC_REDIS_URL=redis://127.0.0.1:1"}, "LUATOMIC_REDIS_URL does not answer"},
-		"not a URL":         {[]string{"LUATOMIC_REDIS_URL=nonsense"}, "invalid URL scheme"},
+		"not a URL": {
+			[]string{"LUATOMIC_REDIS_URL=localhost:6379"},
+			"LUATOMIC_REDIS_URL: server URL: invalid URL scheme; write redis://HOST:PORT",
+		},
+		"a password that is not escaped": {
+			[]string{"LUATOMIC_REDIS_URL=redis://user:" + secret + "/x@127.0.0.1:6379"},
+			"LUATOMIC_REDIS_URL: server URL: it cannot be read; write",
+		},
+		"a value that is not known": {
+			[]string{"LUATOMIC_REDIS_URL=", "LUATOMIC_REQUIRE=dokcer"},
+			`LUATOMIC_REQUIRE is "dokcer": it can be docker or local`,
+		},
+		"a protocol that is not known": {
+			[]string{"LUATOMIC_PROTOCOL=RESP2"}, `LUATOMIC_PROTOCOL is "RESP2": it can be 2 or 3`,
+		},
 		"nothing installed": {
 			[]string{"LUATOMIC_REDIS_URL=", "LUATOMIC_REQUIRE=local", "PATH=" + t.TempDir()},
 			"apt-get install redis-server",
@@ -61,6 +78,10 @@ func TestServerChoiceFailsLoudly(t *testing.T) {
 			[]string{"LUATOMIC_REDIS_URL=", "LUATOMIC_REQUIRE=docker", withoutEngine + "=1"},
 			"LUATOMIC_REQUIRE is docker, but no container: no Docker engine answers",
 		},
+		"no engine, but an image is named": {
+			[]string{"LUATOMIC_REDIS_URL=", "LUATOMIC_REQUIRE=", "LUATOMIC_REDIS_IMAGE=valkey", withoutEngine + "=1"},
+			"LUATOMIC_REDIS_IMAGE is set, but no container: no Docker engine answers",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -68,6 +89,7 @@ func TestServerChoiceFailsLoudly(t *testing.T) {
 			require.False(t, ok, output)
 			require.Contains(t, output, c.want)
 			require.NotContains(t, output, "--- SKIP")
+			require.NotContains(t, output, secret)
 		})
 	}
 }
@@ -84,7 +106,8 @@ func TestServerChoiceWithoutSources(t *testing.T) {
 // Without an engine a local server is used where no container is required.
 func TestServerChoiceWithoutAnEngine(t *testing.T) {
 	t.Parallel()
-	output, ok := rerun(t, urlTest, "LUATOMIC_REDIS_URL=", "LUATOMIC_REQUIRE=", withoutEngine+"=1")
+	output, ok := rerun(t, urlTest,
+		"LUATOMIC_REDIS_URL=", "LUATOMIC_REQUIRE=", "LUATOMIC_REDIS_IMAGE=", withoutEngine+"=1")
 	require.True(t, ok, output)
 	require.Contains(t, output, "no container, a local server is tried: no Docker engine answers")
 	require.Regexp(t, `/(redis|valkey)-server`, output)

@@ -62,7 +62,7 @@ type lossRule struct {
 // unix://). Clients connect to it over plain TCP. It is closed at the end of the test.
 func NewLossyProxy(t testing.TB, upstreamURL string) *LossyProxy {
 	t.Helper()
-	upstream, err := redis.ParseURL(upstreamURL)
+	upstream, err := parseURL(upstreamURL)
 	if err != nil {
 		t.Fatalf("luatomictest: lossy proxy: %v", err)
 	}
@@ -138,7 +138,7 @@ func (p *LossyProxy) CutAll() {
 // a failover. From then on URL has the user, password and database of that server.
 func (p *LossyProxy) Redirect(t testing.TB, upstreamURL string) {
 	t.Helper()
-	upstream, err := redis.ParseURL(upstreamURL)
+	upstream, err := parseURL(upstreamURL)
 	if err != nil {
 		t.Fatalf("luatomictest: lossy proxy: %v", err)
 	}

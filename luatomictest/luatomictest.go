@@ -7,10 +7,11 @@
 //     LUATOMIC_REDIS_IMAGE, or redis:8 when that is not set;
 //  3. redis-server or valkey-server from PATH, on a private unix socket, without persistence.
 //
-// With none of them the test fails and its error says what to install; nothing is skipped silently. With
-// LUATOMIC_REQUIRE=docker a test that gets no container fails, and with LUATOMIC_REQUIRE=local no container is started.
-// A module that does not import package container does not depend on testcontainers. With LUATOMIC_PROTOCOL=2 the
-// clients speak RESP2.
+// With none of them the test fails and its error says what to install; nothing is skipped silently. Without a URL, a
+// test that gets no container fails with LUATOMIC_REQUIRE=docker, and with LUATOMIC_REQUIRE=local none is started. If
+// LUATOMIC_REDIS_IMAGE is set and a source has no container, the test fails too: a local server would not be the one
+// that is named. A module that does not import package container does not depend on testcontainers. With
+// LUATOMIC_PROTOCOL=2 the clients speak RESP2.
 //
 // Tests share the server, so each uses its own [Namespace] and never flushes:
 //
@@ -108,9 +109,9 @@ func Eventually(t testing.TB, within time.Duration, what string, cond func() boo
 
 func newClient(t testing.TB, url string, opts []func(*redis.Options)) *redis.Client {
 	t.Helper()
-	options, err := redis.ParseURL(url)
+	options, err := parseURL(url)
 	if err != nil {
-		t.Fatalf("luatomictest: server URL: %v", err)
+		t.Fatalf("luatomictest: %v", err)
 	}
 	options.Protocol = protocol()
 	for _, opt := range opts {

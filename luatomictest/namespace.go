@@ -54,7 +54,7 @@ func deleteNamespace(t testing.TB, name string) {
 	if url == "" {
 		return
 	}
-	options, err := redis.ParseURL(url)
+	options, err := parseURL(url)
 	if err != nil {
 		return
 	}

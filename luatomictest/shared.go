@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/internal/unquoted"
 )
 
 // errNoSource says why a package gets no container.
@@ -59,7 +61,12 @@ func (s *sharedServer) open(log func(format string, args ...any)) (string, error
 	if s.err != nil {
 		return "", s.err
 	}
-	version, err := serverVersion(s.got.URL)
+	options, err := parseURL(s.got.URL)
+	if err != nil {
+		s.err = fmt.Errorf("%s: %w", s.got.From, err)
+		return "", s.err
+	}
+	version, err := serverVersion(options)
 	if err != nil {
 		s.err = fmt.Errorf("%s does not answer: %w", s.got.From, err)
 		return "", s.err
@@ -95,6 +102,9 @@ func (s *sharedServer) close() {
 
 // chooseServer applies the order in the package comment.
 func chooseServer(sources []Source, log func(format string, args ...any)) (Shared, error) {
+	if err := checkVariables(); err != nil {
+		return Shared{}, err
+	}
 	if url := os.Getenv("LUATOMIC_REDIS_URL"); url != "" {
 		return Shared{URL: url, From: "LUATOMIC_REDIS_URL"}, nil
 	}
@@ -109,13 +119,27 @@ func chooseServer(sources []Source, log func(format string, args ...any)) (Share
 			return got, nil
 		}
 	}
-	if required == "docker" {
+	switch { // a local server is another one than the one that is named
+	case required == "docker":
 		return Shared{}, fmt.Errorf("LUATOMIC_REQUIRE is docker, but no container: %w", failed)
-	}
-	if len(sources) > 0 {
+	case len(sources) > 0 && os.Getenv("LUATOMIC_REDIS_IMAGE") != "":
+		return Shared{}, fmt.Errorf("LUATOMIC_REDIS_IMAGE is set, but no container: %w", failed)
+	case len(sources) > 0:
 		log("luatomictest: no container, a local server is tried: %v", failed)
 	}
 	return startShared()
+}
+
+// checkVariables refuses a value that no code looks for: a misspelled one would let tests pass on another server.
+func checkVariables() error {
+	for _, v := range []struct{ name, one, other string }{
+		{"LUATOMIC_REQUIRE", "docker", "local"}, {"LUATOMIC_PROTOCOL", "2", "3"},
+	} {
+		if value := os.Getenv(v.name); value != "" && value != v.one && value != v.other {
+			return fmt.Errorf("%s is %q: it can be %s or %s", v.name, value, v.one, v.other)
+		}
+	}
+	return nil
 }
 
 // startShared starts a local server on a unix socket: there is no port to collide, and no other program connects to it.
@@ -133,12 +157,17 @@ func startShared() (Shared, error) {
 	return Shared{URL: "unix://" + p.addr, From: p.binary, Stop: p.remove}, nil
 }
 
-// serverVersion returns the server's own name and version.
-func serverVersion(url string) (string, error) {
+// parseURL reads the URL of a server.
+func parseURL(url string) (*redis.Options, error) {
 	options, err := redis.ParseURL(url)
 	if err != nil {
-		return "", err
+		return nil, fmt.Errorf("server URL: %w", unquoted.URL(err))
 	}
+	return options, nil
+}
+
+// serverVersion returns the server's own name and version.
+func serverVersion(options *redis.Options) (string, error) {
 	client := redis.NewClient(options)
 	defer func() { _ = client.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

@@ -1,4 +1,4 @@
-// Package unquoted takes arguments of a command out of the server's error.
+// Package unquoted takes arguments of a command out of the server's error, and a URL out of that of its parser.
 package unquoted
 
 import "strings"

@@ -37,9 +37,9 @@ var errNoEngine = errors.New("no Docker engine answers")
 // Start runs the image LUATOMIC_REDIS_IMAGE, or redis:8 when that is not set, and returns when the server answers. An
 // image that the engine does not have is pulled, for at most 5 minutes. It is a [luatomictest.Source].
 //
-// The probe for a Docker engine takes at most 1 second, and 30 seconds where LUATOMIC_REQUIRE is docker. The container
-// is removed by Stop, or by testcontainers' reaper when the process is killed. With TESTCONTAINERS_RYUK_DISABLED=true a
-// shell and the docker command do it.
+// The probe for a Docker engine takes at most 1 second, and 30 seconds where a local server will not do: where
+// LUATOMIC_REQUIRE is docker, or LUATOMIC_REDIS_IMAGE is set. The container is removed by Stop, or by testcontainers'
+// reaper when the process is killed. With TESTCONTAINERS_RYUK_DISABLED=true a shell and the docker command do it.
 func Start(log func(format string, args ...any)) (luatomictest.Shared, error) {
 	image := os.Getenv("LUATOMIC_REDIS_IMAGE")
 	if image == "" {
@@ -75,7 +75,7 @@ func Start(log func(format string, args ...any)) (luatomictest.Shared, error) {
 // probeEngine returns a connection to the engine, if one answers.
 func probeEngine() (*testcontainers.DockerProvider, error) {
 	limit := engineProbe
-	if os.Getenv("LUATOMIC_REQUIRE") == "docker" {
+	if os.Getenv("LUATOMIC_REQUIRE") == "docker" || os.Getenv("LUATOMIC_REDIS_IMAGE") != "" {
 		limit = engineWait
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -113,12 +113,12 @@ func reaperImage() string {
 }
 
 func obtainImage(provider *testcontainers.DockerProvider, name string, log func(string, ...any)) error {
-	if _, err := provider.Client().ImageInspect(context.Background(), name); err == nil {
+	ctx, cancel := context.WithTimeout(context.Background(), imagePull)
+	defer cancel()
+	if _, err := provider.Client().ImageInspect(ctx, name); err == nil {
 		return nil
 	}
 	log("luatomictest: pulling %s", name)
-	ctx, cancel := context.WithTimeout(context.Background(), imagePull)
-	defer cancel()
 	// A refused pull is repeated for many minutes by default. After two refusals the next source has its turn.
 	refusals := &pullRefusals{left: 2, giveUp: cancel}
 	puller, err := testcontainers.NewDockerProvider(testcontainers.WithLogger(refusals))

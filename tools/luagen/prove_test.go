@@ -52,9 +52,11 @@ func TestProveVerb(t *testing.T) {
 	require.Contains(t, stdout, "lock_peek.lua: holds")
 	code, _, _ = command("prove", "-redis", url, dir)
 	require.Equal(t, 1, code, "what is broken comes before what is open")
-	for _, args := range [][]string{{"prove"}, {"prove", "-redis", "nowhere", dir}} {
-		code, _, _ = command(args...)
+	for _, args := range [][]string{{"prove"}, {"prove", "-redis", "nowhere", dir},
+		{"prove", "-redis", "redis://user:s3cr/x@h", dir}} {
+		code, _, stderr = command(args...)
 		require.Equal(t, 2, code, "%v", args)
+		require.NotContains(t, stderr, "s3cr", "a part of a password")
 	}
 	for _, verb := range []string{"prove", "doc"} {
 		code, _, stderr = command(verb, t.TempDir())

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/internal/socketdir"
+	"github.com/luatomic/luatomic/internal/unquoted"
 	"github.com/luatomic/luatomic/internal/watchdog"
 )
 
@@ -26,7 +27,7 @@ func emptyServer(ctx context.Context, url string) (*redis.Client, func(), error)
 	}
 	opts, err := redis.ParseURL(url)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", errURL, err)
+		return nil, nil, fmt.Errorf("%w: %w", errURL, unquoted.URL(err))
 	}
 	client := redis.NewClient(opts)
 	if err := client.Ping(ctx).Err(); err != nil {

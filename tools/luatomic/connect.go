@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/unquoted"
 )
 
 const defaultURL = "redis://127.0.0.1:6379"
@@ -188,16 +189,9 @@ func (to target) secure(files tlsFlags) error {
 	return err
 }
 
-// badURL keeps the kind of an error and nothing that it may repeat of the URL, which can be a part of a password: what
-// follows a colon, and what is quoted.
+// badURL says where the URL comes from, and repeats no part of it.
 func badURL(err error) error {
-	text, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "redis: "), ": ")
-	if strings.Contains(text, `"`) {
-		text = "it cannot be read"
-	}
-	return usagef("server URL: %s; write redis://HOST:PORT, rediss://HOST:PORT or unix:///PATH, as --redis or "+
-		"REDIS_URL; "+
-		"in a password / ? # @ %% are written %%2F %%3F %%23 %%40 %%25", text)
+	return usagef("server URL, of --redis or REDIS_URL: %v", unquoted.URL(err))
 }
 
 // probe asks once, without the repeats of the client that is used later, and
