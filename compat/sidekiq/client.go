@@ -15,8 +15,13 @@ import (
 // MaxBatch is the limit of jobs in one step. The payloads of several jobs together have a limit of 896 KiB.
 const MaxBatch = 1000
 
-// maxStep leaves space in a call for keys and the plan.
-const maxStep = 1<<20 - 128<<10
+// Limits of the bytes of a call, which may have 1 MiB. maxStep leaves space for the plan, the times and keys of up to
+// usualKey bytes; what a key has beyond that counts. maxAlone is the limit of one job and the key of its queue.
+const (
+	maxStep  = 1<<20 - 128<<10
+	usualKey = 48
+	maxAlone = 1<<20 - 512
+)
 
 // ErrSplit reports that a push under a token does not fit in one step. Split over several, a retry could not be
 // recognized.
@@ -70,7 +75,7 @@ func (d *Dialect) PushBulk(ctx context.Context, jobs []Job) (Pushed, error) {
 	drafts, jids, err := d.drafts(jobs)
 	var out Pushed
 	for err == nil && len(drafts) > 0 {
-		n := step(drafts)
+		n := d.step(drafts)
 		var r script.PushResult
 		sent := time.Now()
 		d.schedule(drafts[:n])
@@ -112,7 +117,7 @@ func (d *Dialect) pushOnce(ctx context.Context, token string, keep time.Duration
 	if err != nil || len(drafts) == 0 {
 		return out, err
 	}
-	if step(drafts) != len(drafts) {
+	if d.step(drafts) != len(drafts) {
 		return out, fmt.Errorf("%w: %d jobs; use a token for each part", ErrSplit, len(drafts))
 	}
 	out.JIDs = jids
@@ -138,7 +143,10 @@ func (d *Dialect) drafts(jobs []Job) (drafts []draft, jids []string, err error) 
 	src.text = make([]byte, 0, size)
 	drafts = make([]draft, len(jobs))
 	for i := range jobs {
-		if drafts[i], err = d.draft(&jobs[i], &src); err != nil {
+		if drafts[i], err = d.draft(&jobs[i], &src); err == nil {
+			err = d.checkSize(&drafts[i])
+		}
+		if err != nil {
 			return nil, nil, fmt.Errorf("job %d: %w", i, err)
 		}
 	}
@@ -176,11 +184,25 @@ func (d *Dialect) guess(drafts []draft, now time.Time) {
 	}
 }
 
+// checkSize refuses a job that is too large for any call, before the first is sent.
+func (d *Dialect) checkSize(w *draft) error {
+	if n := len(w.text) + d.keySize(w); n > maxAlone {
+		return &lua.SizeError{What: "payload and key of its queue", N: n, Max: maxAlone, Unit: "bytes"}
+	}
+	return nil
+}
+
+// keySize is the length of the key of a draft's queue.
+func (d *Dialect) keySize(w *draft) int { return len(d.prefix) + len("queue:") + len(w.queue) }
+
 // step returns how many of the drafts go into one call, at least one.
-func step(drafts []draft) int {
+func (d *Dialect) step(drafts []draft) int {
 	size := 0
 	for i := range min(len(drafts), MaxBatch) {
 		size += len(drafts[i].text)
+		if i == 0 || drafts[i].queue != drafts[i-1].queue {
+			size += max(d.keySize(&drafts[i])-usualKey, 0)
+		}
 		if size > maxStep && i > 0 {
 			return i
 		}

@@ -1,8 +1,11 @@
 package sidekiq_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +13,7 @@ import (
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
+	"github.com/luatomic/luatomic/lua"
 )
 
 // The longest possible delay is accepted.
@@ -42,4 +46,38 @@ func TestARescheduleFromNow(t *testing.T) {
 	due, err := strconv.ParseFloat(r.Due, 64)
 	require.NoError(t, err)
 	require.InDelta(t, score, due, 1e-6)
+}
+
+// A job that is too large is refused before a step of the call is sent, by its index.
+func TestAJobThatIsTooLargeStopsAllSteps(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	for _, large := range []sidekiq.Job{
+		{Class: "W", Args: json.RawMessage(`["` + strings.Repeat("x", 1<<20) + `"]`)},
+		{Class: "W", Queue: strings.Repeat("q", 600<<10)}, // the name is in the payload and in the key
+	} {
+		jobs := make([]sidekiq.Job, sidekiq.MaxBatch+1)
+		for i := range jobs {
+			jobs[i].Class = "W"
+		}
+		jobs[sidekiq.MaxBatch] = large
+		_, err := f.d.PushBulk(f.ctx, jobs)
+		require.ErrorIs(t, err, lua.ErrTooLarge)
+		require.ErrorContains(t, err, "sidekiq: push: job 1000: ")
+		require.Zero(t, f.client.Exists(f.ctx, f.key("queue:default")).Val())
+	}
+}
+
+// The names of queues count: each is a key of the call.
+func TestJobsOfQueuesWithLongNamesAreSplit(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	jobs := make([]sidekiq.Job, sidekiq.MaxBatch)
+	for i := range jobs {
+		jobs[i] = sidekiq.Job{Class: "W", Queue: fmt.Sprint(strings.Repeat("q", 600), i)}
+	}
+	pushed, err := f.d.PushBulk(f.ctx, jobs)
+	require.NoError(t, err)
+	require.Len(t, pushed.JIDs, len(jobs))
+	require.EqualValues(t, len(jobs), f.client.SCard(f.ctx, f.key("queues")).Val())
 }
