@@ -9,9 +9,10 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
+
+	"github.com/luatomic/luatomic/internal/exact"
 )
 
 // ErrActiveJob reports that a job is not one of Active Job: its one argument is not the object of Active Job's wrapper.
@@ -65,8 +66,6 @@ func (a ActiveJob) Job() (Job, error) {
 	switch {
 	case a.Class == "":
 		return Job{}, ErrClass
-	case !utf8.ValidString(a.Class) || !utf8.ValidString(form.Queue):
-		return Job{}, fmt.Errorf("%w: class or queue", ErrEncoding)
 	case len(a.Arguments) == 0:
 		form.Arguments = json.RawMessage("[]")
 	case a.Arguments[0] != '[':
@@ -90,6 +89,9 @@ func (a ActiveJob) Job() (Job, error) {
 	args, err := json.Marshal([]activeJob{form})
 	if err != nil {
 		return Job{}, fmt.Errorf("%w: %w", ErrArgs, err)
+	}
+	if !exact.JSON(form, args) {
+		return Job{}, ErrEncoding
 	}
 	wrapped := Field{Name: "wrapped", Value: appendString(nil, a.Class)}
 	return Job{Class: wrapper, Queue: form.Queue, Args: args, Fields: []Field{wrapped}}, nil

@@ -105,3 +105,16 @@ func TestAJobForActiveJobIsInItsForm(t *testing.T) {
 		require.Error(t, err)
 	}
 }
+
+// Each text of a job is checked: encoding/json would write another one.
+func TestAnActiveJobWhoseTextIsNotUTF8IsRefused(t *testing.T) {
+	t.Parallel()
+	const bad = "a\xff"
+	for _, job := range []sidekiq.ActiveJob{
+		{Class: bad}, {Class: "A", Queue: bad}, {Class: "A", ID: bad}, {Class: "A", Locale: bad},
+		{Class: "A", Timezone: bad}, {Class: "A", Arguments: json.RawMessage(`["` + bad + `"]`)},
+	} {
+		_, err := job.Job()
+		require.ErrorIs(t, err, sidekiq.ErrEncoding, "%q", job)
+	}
+}
