@@ -28,7 +28,8 @@ const (
 //	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
 //	proxy.Drop(1, luatomictest.Command("EVALSHA"))
 //
-// All methods may be called from any goroutine.
+// All methods may be called from any goroutine. A match is called for one request at a time, and must not call the
+// proxy: it would wait for itself.
 type LossyProxy struct {
 	listener net.Listener
 	gate     gate

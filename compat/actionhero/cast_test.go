@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/actionhero"
@@ -73,6 +75,30 @@ func TestMessagesEndWithTheirContext(t *testing.T) {
 }
 
 // unwritable panics when it is encoded.
+// A message whose caller has left is not kept: a server that hangs would collect them.
+func TestAMessageWithoutItsCallerIsForgotten(t *testing.T) {
+	t.Parallel()
+	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
+	opts, err := redis.ParseURL(proxy.URL())
+	require.NoError(t, err)
+	opts.ReadTimeout = -1
+	client := redis.NewClient(opts)
+	t.Cleanup(func() { _ = client.Close() })
+	n := actionhero.NewNode(client, &actionhero.Options{Channel: luatomictest.Namespace(t)})
+	require.NoError(t, n.Publish(t.Context(), "x", nil))
+	proxy.Blackhole(true)
+	defer proxy.Blackhole(false)
+	ctx, cancel := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	for range 10 {
+		callers.Go(func() { _ = n.Publish(ctx, "x", nil) })
+	}
+	luatomictest.Eventually(t, 20*time.Second, "all but two wait", func() bool { return actionhero.Waiting(n) == 8 })
+	cancel()
+	callers.Wait()
+	require.Zero(t, actionhero.Waiting(n))
+}
+
 type unwritable struct{}
 
 func (unwritable) MarshalJSON() ([]byte, error) { panic("of unwritable") }

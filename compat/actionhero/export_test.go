@@ -33,3 +33,10 @@ func Addressed(text string) (connection string, one bool, args []json.RawMessage
 	connection, one = m.connection()
 	return connection, one, m.arguments()
 }
+
+// Waiting is the number of messages that wait for a round trip.
+func Waiting(n *Node) int {
+	n.out.mu.Lock()
+	defer n.out.mu.Unlock()
+	return len(n.out.queue)
+}

@@ -3,6 +3,7 @@ package actionhero
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/luatomic/luatomic/internal/once"
@@ -56,6 +57,13 @@ func (o *outbox) next() []*post {
 	return part
 }
 
+// leave forgets a message that waits.
+func (o *outbox) leave(p *post) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.queue = slices.DeleteFunc(o.queue, func(other *post) bool { return other == p })
+}
+
 // publish returns the number of receivers on this server. A message is not sent once ctx has ended; one that is on its
 // way then may arrive. It is sent once: a message published twice runs its method twice.
 func (n *Node) publish(ctx context.Context, text []byte) (int64, error) {
@@ -70,6 +78,7 @@ func (n *Node) publish(ctx context.Context, text []byte) (int64, error) {
 	select {
 	case <-p.done:
 	case <-ctx.Done():
+		n.out.leave(p)
 		return 0, fmt.Errorf("actionhero: publish: %w", context.Cause(ctx))
 	}
 	receivers, err := p.cmd.Int64()
