@@ -327,13 +327,13 @@ func (b *Bus) join(ctx context.Context, names []string, give bool) (fresh bool, 
 	}
 }
 
-// noteReceivers handles the number of subscribers that the server counted for an echo. A server that refuses writes
-// publishes no echo, so no echo is missed.
+// noteReceivers handles the number of subscribers that the server counted for an echo. A server that refuses the
+// heartbeat publishes no echo, so no echo is missed.
 func (b *Bus) noteReceivers(receivers int64, err error) {
 	l := &b.liveness
 	var refused *lua.Error
 	switch {
-	case errors.As(err, &refused) && (refused.Code == "OOM" || refused.Code == "MISCONF"):
+	case errors.As(err, &refused) && refused.Code != "":
 		if l.echoed.Load() != 0 {
 			l.echoed.Store(time.Now().UnixNano())
 		}

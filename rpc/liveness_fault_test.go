@@ -209,21 +209,29 @@ func TestReplicaDoesNotSayThatThereIsNoNode(t *testing.T) {
 	}
 }
 
-// A server without memory refuses the heartbeat, which sends the echo: it is not the link that is silent.
-func TestRPCKeepsItsLinkWithoutMemory(t *testing.T) {
+// A server that refuses the heartbeat sends no echo: it is not the link that is silent.
+func TestARefusedHeartbeatLeavesTheLink(t *testing.T) {
 	t.Parallel()
-	server := luatomictest.StartServer(t)
-	c := server.Client()
-	var refused atomic.Int64
-	b := lab.OpenBus(t, c, "bus", &rpc.Options{Lease: 3 * time.Second, OnError: func(error) { refused.Add(1) }})
-	require.NoError(t, b.Ready(t.Context()))
-	luatomictest.Eventually(t, 20*time.Second, "the first echo", b.ExpectsEcho)
-	require.NoError(t, c.ConfigSet(t.Context(), "maxmemory", "1").Err())
-	before := b.Resubscribed()
-	luatomictest.Eventually(t, 20*time.Second, "more than a lease of heartbeats is refused", func() bool {
-		return refused.Load() >= 4
-	})
-	require.Equal(t, before, b.Resubscribed())
+	for name, refuse := range map[string][]any{
+		"no memory":    {"config", "set", "maxmemory", "1"},
+		"another type": {"set", "rpc:{bus}:nodes", "x"},
+		"no right":     {"acl", "setuser", "default", "-hset"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := luatomictest.StartServer(t).Client()
+			var refused atomic.Int64
+			b := lab.OpenBus(t, c, "bus", &rpc.Options{Lease: 3 * time.Second, OnError: func(error) { refused.Add(1) }})
+			require.NoError(t, b.Ready(t.Context()))
+			luatomictest.Eventually(t, 20*time.Second, "the first echo", b.ExpectsEcho)
+			before := b.Resubscribed()
+			require.NoError(t, c.Do(t.Context(), refuse...).Err())
+			luatomictest.Eventually(t, 20*time.Second, "more than a lease of heartbeats is refused", func() bool {
+				return refused.Load() >= 6
+			})
+			require.Equal(t, before, b.Resubscribed())
+		})
+	}
 }
 
 // The reply to a heartbeat that was sent again says nothing about the time when it was sent first. Counted from then,

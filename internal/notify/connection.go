@@ -142,6 +142,9 @@ const (
 	refusedWait = 5 * time.Second
 )
 
+// errRenewed is why a connection ended that its user has replaced.
+var errRenewed = errors.New("the subscription receives none of its messages, and is made again")
+
 // run keeps a subscription open, reconnecting, until ctx ends or the client is closed.
 func (c *connection) run(ctx context.Context) {
 	retry := clock.Backoff{First: firstWait, Last: brokenWait}
@@ -337,15 +340,19 @@ func (c *connection) unsubscribed(channel string) {
 
 // disconnected resolves all pending subscriptions with the error.
 func (c *connection) disconnected(err error, received, ended bool) {
-	for _, channel := range c.broken(err, received, ended) {
+	err, channels := c.broken(err, received, ended)
+	for _, channel := range channels {
 		c.lost(channel, err)
 	}
 }
 
-// broken notes that the connection is. It returns its channels.
-func (c *connection) broken(err error, received, ended bool) (channels []string) {
+// broken notes that the connection is. It returns the reason, and its channels.
+func (c *connection) broken(err error, received, ended bool) (reason error, channels []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.renewed {
+		err = errRenewed
+	}
 	c.ps, c.failed, c.ended = nil, err, ended
 	if received {
 		c.failed = nil // it worked, and reconnects soon
@@ -362,5 +369,5 @@ func (c *connection) broken(err error, received, ended bool) (channels []string)
 			t.up, t.err, t.resolved = false, nil, make(chan struct{})
 		}
 	}
-	return channels
+	return err, channels
 }

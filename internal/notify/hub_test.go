@@ -118,7 +118,7 @@ func TestSubscribeAfterCloseFails(t *testing.T) {
 	h.Unsubscribe("never joined")
 }
 
-// Reconnect replaces the connection, and Confirmed reports the gap.
+// Reconnect replaces the connection, Lost has the reason, and Confirmed reports the gap.
 func TestReconnectSubscribesOnANewConnection(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t)
@@ -131,6 +131,8 @@ func TestReconnectSubscribesOnANewConnection(t *testing.T) {
 			up <- channel
 		}
 	}
+	reasons := make(chan error, 10)
+	h.Lost = func(_ string, err error) { reasons <- err }
 	defer h.Close()
 	require.NoError(t, h.Subscribe(ctx, "c"))
 	luatomictest.Eventually(t, 20*time.Second, "the connection is old enough, and is renewed", func() bool {
@@ -142,6 +144,7 @@ func TestReconnectSubscribesOnANewConnection(t *testing.T) {
 			return false
 		}
 	})
+	require.ErrorContains(t, <-reasons, "receives none of its messages")
 	luatomictest.Eventually(t, 20*time.Second, "one connection is subscribed, and the server has closed the old one",
 		func() bool {
 			return h.Subscribed("c") && admin.Publish(ctx, "c", "").Val() == 1

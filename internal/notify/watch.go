@@ -23,7 +23,7 @@ const (
 var errSilent = errors.New("the subscription's connection does not answer a PING")
 
 // errOutOfStep is the error of a connection whose answers are not those of its requests.
-var errOutOfStep = errors.New("the subscription's connection answers what it was not asked")
+var errOutOfStep = errors.New("the answers on the subscription's connection do not match its requests")
 
 // errMoved reports that the server does not serve the slot of a sharded channel any more. The server itself ends the
 // subscription.
