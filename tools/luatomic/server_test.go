@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/luatomictest"
@@ -51,6 +52,27 @@ func TestServerThatDoesNotAnswer(t *testing.T) {
 	c := (&env{t: t, url: server.URL(), extra: []string{inHaste}}).run("stats", "q").exits(exitFailed)
 	require.Less(t, time.Since(start), within/2)
 	require.Contains(t, c.stderr.String(), "cannot use "+server.URL()+": no answer within 2s")
+}
+
+// A server that answers, but not to this question, is there: the cure is not to start one.
+func TestServerThatIsBusyOrTakesNoMoreConnections(t *testing.T) {
+	t.Parallel()
+	busy := luatomictest.StartServer(t, "--lua-time-limit", "1")
+	ask, ctx := busy.Client(), t.Context()
+	require.NoError(t, ask.Ping(ctx).Err()) // its connection is made before the server is busy
+	script := busy.Client(func(o *redis.Options) { o.MaxRetries, o.ReadTimeout = -1, time.Minute })
+	ended := make(chan error, 1)
+	go func() { ended <- script.Eval(ctx, "while true do end", nil).Err() }()
+	luatomictest.Eventually(t, within, "the server is busy", func() bool { return ask.Ping(ctx).Err() != nil })
+	c := (&env{t: t, url: busy.URL()}).run("stats", "q").exits(exitFailed)
+	require.Contains(t, c.stderr.String(), "; end that script with SCRIPT KILL")
+	require.NoError(t, ask.ScriptKill(ctx).Err())
+	require.Error(t, <-ended)
+
+	full := luatomictest.StartServer(t)
+	require.NoError(t, full.Client().ConfigSet(ctx, "maxclients", "1").Err())
+	c = (&env{t: t, url: full.URL()}).run("stats", "q").exits(exitFailed)
+	require.Contains(t, c.stderr.String(), "maxclients")
 }
 
 func TestPassword(t *testing.T) {
