@@ -70,7 +70,8 @@ func TestOnCallHasTheTextsOfErrors(t *testing.T) {
 	t.Parallel()
 	errs := map[string]error{
 		"lua.ErrOutcomeUnknown": lua.ErrOutcomeUnknown, "lua.ErrCrossSlot": lua.ErrCrossSlot,
-		"queue.ErrFull": queue.ErrFull, "queue.ErrLeaseLost": queue.ErrLeaseLost,
+		"lua.ErrExecutedInPart": lua.ErrExecutedInPart,
+		"queue.ErrFull":         queue.ErrFull, "queue.ErrLeaseLost": queue.ErrLeaseLost,
 		"queue.ErrNameHeld": queue.ErrNameHeld,
 		"queue.ErrLayout":   queue.ErrLayout, "lock.ErrLost": lock.ErrLost, "lock.ErrRevoked": lock.ErrRevoked,
 		"lock.ErrLimit": lock.ErrLimit, "lock.ErrNotALock": lock.ErrNotALock,

@@ -272,7 +272,6 @@ func reachCure(text string) string {
 		"ERR SELECT is not":             "leave the path out of the URL: a cluster has one database",
 		"ERR This instance has cluster": "leave addr out of the URL: it is a single server",
 		"NOPERM":                        "give this user the rights that luatomic acl prints",
-		"BUSY":                          busyServer,
 		"LOADING":                       "try again when it has read its data",
 		"BUSY":                          busyServer,
 		"CLUSTERDOWN":                   noSlots,
@@ -294,8 +293,6 @@ const (
 		"maxclients, or name another with --redis URL or REDIS_URL"
 	notTLS = "check that it is a Redis server that serves TLS there, write redis:// if it does not, " +
 		"or name another with --redis URL or REDIS_URL"
-	busyServer = "end that script with SCRIPT KILL, or wait for its end if it has written; SLOWLOG GET then names " +
-		"its client"
 	noSlots      = "try again when all slots are served; CLUSTER INFO shows them"
 	withPassword = "put the user and password into the URL: redis://USER:PASSWORD@HOST:PORT"
 )

@@ -65,7 +65,7 @@ func TestServerThatIsBusyOrTakesNoMoreConnections(t *testing.T) {
 	go func() { ended <- script.Eval(ctx, "while true do end", nil).Err() }()
 	luatomictest.Eventually(t, within, "the server is busy", func() bool { return ask.Ping(ctx).Err() != nil })
 	c := (&env{t: t, url: busy.URL()}).run("stats", "q").exits(exitFailed)
-	require.Contains(t, c.stderr.String(), "; end that script with SCRIPT KILL")
+	require.Contains(t, c.stderr.String(), "end it by redis-cli SCRIPT KILL")
 	require.NoError(t, ask.ScriptKill(ctx).Err())
 	require.Error(t, <-ended)
 
