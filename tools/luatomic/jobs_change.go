@@ -117,8 +117,9 @@ func jobsCancelCommand() *command {
 	states := []queue.State{queue.Ready, queue.Scheduled, queue.Leased}
 	return changeCommand{
 		verb: "cancel", done: "cancelled", about: "Cancel jobs, even those that a worker holds.",
-		detail: `They are deleted with their bodies. The worker of a leased job learns it within a third of its
-lease: its context ends, and the job is not tried again.`,
+		detail: `They are deleted with their bodies. The worker of a leased job is notified: the context of
+its handler ends, and the job is not tried again. If the notification is lost, it ends at the next renewal, within a
+third of the lease.`,
 		states: states, example: `luatomic jobs cancel mail welcome-7`, change: cancelJobs,
 	}.command()
 }

@@ -36,8 +36,8 @@ func rpcCallCommand() *command {
 	return &command{
 		name: "rpc call", args: "METHOD [JSON] [flags]",
 		about: "Call a method that a node serves.",
-		detail: `One live node, the least busy, runs it. JSON is the request, null if left out; - reads
-it from stdin. Each call has one outcome: the result, the node's error, "no_responder" or
+		detail: `One live node runs it, the less busy of two that are picked at random. JSON is the request,
+null if left out; - reads it from stdin. Each call has one outcome: the result, the node's error, "no_responder" or
 "overloaded" (no handler ran), "node_lost" or "timeout" (it may have run). --gather asks all nodes
 that serve the method: an object for each answer, and a last one that names the nodes without an
 answer. --cast sends and does not wait, to all nodes with --all. --key joins a call of the method
