@@ -330,7 +330,7 @@ func TestLockReplicas(t *testing.T) {
 	})
 	luatomictest.Eventually(t, within, "the replica confirms within a second", func() bool {
 		c = e.run("lock", "x", "--replicas", "1", "--", "echo", "ran")
-		return c.cmd.ProcessState.ExitCode() != exitTryLater
+		return c.wait() != exitTryLater
 	})
 	require.Equal(t, "ran\n", c.exits(exitDone).stdout.String())
 }

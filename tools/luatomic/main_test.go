@@ -7,12 +7,14 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/luatomictest"
@@ -29,12 +31,15 @@ const asCLI = "LUATOMIC_TEST_AS_CLI"
 const inHaste = asCLI + "=in haste"
 
 func TestMain(m *testing.M) {
-	if as := os.Getenv(asCLI); as != "" {
-		if asCLI+"="+as != inHaste {
-			reachWithin, useWithin = 15*time.Second, 8*time.Second
-		}
+	as := os.Getenv(asCLI)
+	if asCLI+"="+as != inHaste {
+		reachWithin, useWithin = 15*time.Second, 8*time.Second
+	}
+	if as != "" {
 		main()
 	}
+	redis.SetLogger(silence{}) // as main does, for the runs within this process
+	_ = os.Unsetenv("REDIS_URL")
 	// testcontainers lists the processes of the machine when it is loaded, which costs each of a thousand runs 30 ms.
 	// It finds none there.
 	_ = os.Setenv("HOST_PROC", "/nonexistent")
@@ -65,7 +70,9 @@ func (o *output) String() string {
 // cli is one run of the program.
 type cli struct {
 	t              *testing.T
-	cmd            *exec.Cmd
+	cmd            *exec.Cmd // nil for a run within this process
+	ended          bool
+	code           int
 	stdout, stderr output
 }
 
@@ -109,8 +116,7 @@ func (e *env) start(args ...string) *cli {
 	return c
 }
 
-// said is what the program prints. It runs within this process, since another costs 50 ms. So it is for commands that
-// end before they need a server.
+// said is what the program prints. It runs within this process. It is for commands that need no server.
 func said(t *testing.T, code int, args ...string) (stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -118,29 +124,40 @@ func said(t *testing.T, code int, args ...string) (stdout, stderr string) {
 	return out.String(), errs.String()
 }
 
+// run returns when the program has ended. It runs within this process, since another costs 50 ms, unless it needs files
+// or variables of its own: for its input, or for a command that it starts.
 func (e *env) run(args ...string) *cli {
 	e.t.Helper()
-	c := e.start(args...)
-	c.wait()
+	if e.stdin != nil || len(e.extra) > 0 || slices.Contains(args, "--") {
+		c := e.start(args...)
+		c.wait()
+		return c
+	}
+	line := e.line(args)[1:]
+	if e.url != "" {
+		line = append([]string{"--redis", e.url}, line...)
+	}
+	c := &cli{t: e.t, ended: true}
+	c.code = run(line, &c.stdout, &c.stderr)
 	return c
 }
 
 // wait returns the exit code.
 func (c *cli) wait() int {
 	c.t.Helper()
-	late := time.AfterFunc(3*within, func() { _ = c.cmd.Process.Signal(syscall.SIGQUIT) })
-	defer late.Stop()
-	_ = c.cmd.Wait() // the code says it
-	return c.cmd.ProcessState.ExitCode()
+	if !c.ended {
+		late := time.AfterFunc(3*within, func() { _ = c.cmd.Process.Signal(syscall.SIGQUIT) })
+		defer late.Stop()
+		_ = c.cmd.Wait() // the code says it
+		c.ended, c.code = true, c.cmd.ProcessState.ExitCode()
+	}
+	return c.code
 }
 
 // exits waits and checks the exit code.
 func (c *cli) exits(code int) *cli {
 	c.t.Helper()
-	if c.cmd.ProcessState == nil {
-		c.wait()
-	}
-	require.Equal(c.t, code, c.cmd.ProcessState.ExitCode(), "stdout:\n%s\nstderr:\n%s", &c.stdout, &c.stderr)
+	require.Equal(c.t, code, c.wait(), "stdout:\n%s\nstderr:\n%s", &c.stdout, &c.stderr)
 	return c
 }
 
