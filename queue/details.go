@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -117,7 +118,8 @@ func decodeDetails(text string) (d Details) {
 	if numbers[0] > 0 {
 		d.ExpiresAt = time.UnixMilli(numbers[0])
 	}
-	d.MaxFailures, d.Timeout = int(numbers[1]), time.Duration(numbers[2])*time.Millisecond
+	d.MaxFailures = int(min(max(numbers[1], 0), math.MaxInt))
+	d.Timeout = time.Duration(min(max(numbers[2], 0), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 	var ok bool
 	if d.Kind, text, ok = cutSized(text); !ok {
 		return d

@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"context"
 	"math"
 	"testing"
 	"time"
@@ -70,4 +71,26 @@ func TestAJobWithAForeignStampIsReturned(t *testing.T) {
 	d.EnqueuedAt = time.Time{}
 	require.NoError(t, d.Return(ctx, 0))
 	require.Equal(t, "j", lab.TakeOne(t, q).ID)
+}
+
+// A bound that no push writes ends no handler: it is the nearest one that there can be.
+func TestAForeignTimeoutEndsNoHandler(t *testing.T) {
+	t.Parallel()
+	for options, want := range map[string]time.Duration{
+		"0:0:9223372036854775807:0:": math.MaxInt64 / time.Millisecond * time.Millisecond,
+		"0:-1:-9223372036854775807:": 0,
+	} {
+		q, c := lab.NewQueue(t, nil)
+		lab.Push(t, q, queue.Job{ID: "j"})
+		require.NoError(t, c.HSet(t.Context(), lab.Key(q, "o"), "j", options).Err())
+		var got queue.Details
+		done, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true},
+			func(ctx context.Context, d *queue.Delivery) error {
+				got = d.Details
+				return ctx.Err()
+			})
+		require.NoError(t, err)
+		require.Equal(t, queue.Details{Timeout: want}, got, options)
+		require.Equal(t, 1, done.Acked, options)
+	}
 }
