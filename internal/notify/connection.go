@@ -340,14 +340,14 @@ func (c *connection) unsubscribed(channel string) {
 
 // disconnected resolves all pending subscriptions with the error.
 func (c *connection) disconnected(err error, received, ended bool) {
-	err, channels := c.broken(err, received, ended)
+	channels, err := c.broken(err, received, ended)
 	for _, channel := range channels {
 		c.lost(channel, err)
 	}
 }
 
-// broken notes that the connection is. It returns the reason, and its channels.
-func (c *connection) broken(err error, received, ended bool) (reason error, channels []string) {
+// broken notes that the connection is. It returns its channels, and the reason.
+func (c *connection) broken(err error, received, ended bool) (channels []string, reason error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.renewed {
@@ -369,5 +369,5 @@ func (c *connection) broken(err error, received, ended bool) (reason error, chan
 			t.up, t.err, t.resolved = false, nil, make(chan struct{})
 		}
 	}
-	return err, channels
+	return channels, err
 }
