@@ -118,7 +118,7 @@ func decodeDetails(text string) (d Details) {
 	if numbers[0] > 0 {
 		d.ExpiresAt = time.UnixMilli(numbers[0])
 	}
-	d.MaxFailures = int(min(max(numbers[1], 0), math.MaxInt))
+	d.MaxFailures = int(min(max(numbers[1], math.MinInt), math.MaxInt)) // below zero for a job that never dies
 	d.Timeout = time.Duration(min(max(numbers[2], 0), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 	var ok bool
 	if d.Kind, text, ok = cutSized(text); !ok {

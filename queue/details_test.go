@@ -166,13 +166,18 @@ func TestMaxFailuresOfAJob(t *testing.T) {
 	ctx := t.Context()
 	q, c := lab.NewQueue(t, &queue.Options{MaxFailures: 2})
 	lab.Push(t, q, queue.Job{ID: "once", MaxFailures: 1}, queue.Job{ID: "twice"},
-		queue.Job{ID: "thrice", MaxFailures: 3})
+		queue.Job{ID: "thrice", MaxFailures: 3}, queue.Job{ID: "ever", MaxFailures: -1})
 	runs := map[string]int{}
 	out, err := q.Consume(ctx, &queue.ConsumeOptions{Drain: true, Concurrency: 1, Backoff: noWait},
-		func(_ context.Context, d *queue.Delivery) error { runs[d.ID]++; return errors.New("no") })
+		func(_ context.Context, d *queue.Delivery) error {
+			if runs[d.ID]++; runs[d.ID] == 5 {
+				return nil
+			}
+			return errors.New("no")
+		})
 	require.NoError(t, err)
 	require.Equal(t, 3, out.Dead)
-	require.Equal(t, map[string]int{"once": 1, "twice": 2, "thrice": 3}, runs)
+	require.Equal(t, map[string]int{"once": 1, "twice": 2, "thrice": 3, "ever": 5}, runs)
 
 	// for workers that die
 	q, err = queue.New(c, q.Name(), &queue.Options{MaxFailures: 2, Lease: 100 * time.Millisecond})

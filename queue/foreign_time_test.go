@@ -76,9 +76,9 @@ func TestAJobWithAForeignStampIsReturned(t *testing.T) {
 // A bound that no push writes ends no handler: it is the nearest one that there can be.
 func TestAForeignTimeoutEndsNoHandler(t *testing.T) {
 	t.Parallel()
-	for options, want := range map[string]time.Duration{
-		"0:0:9223372036854775807:0:": math.MaxInt64 / time.Millisecond * time.Millisecond,
-		"0:-1:-9223372036854775807:": 0,
+	for options, want := range map[string]queue.Details{
+		"0:0:9223372036854775807:0:": {Timeout: math.MaxInt64 / time.Millisecond * time.Millisecond},
+		"0:-1:-9223372036854775807:": {MaxFailures: -1},
 	} {
 		q, c := lab.NewQueue(t, nil)
 		lab.Push(t, q, queue.Job{ID: "j"})
@@ -90,7 +90,7 @@ func TestAForeignTimeoutEndsNoHandler(t *testing.T) {
 				return ctx.Err()
 			})
 		require.NoError(t, err)
-		require.Equal(t, queue.Details{Timeout: want}, got, options)
+		require.Equal(t, want, got, options)
 		require.Equal(t, 1, done.Acked, options)
 	}
 }
