@@ -13,9 +13,11 @@ import (
 // Take leases up to max jobs, at most MaxTake from each shard, shard by shard until it has max jobs. Each call begins
 // with the next shard, so every shard comes first once in n calls. A max below 1 is lua.ErrOutOfRange.
 //
-// With an error the deliveries from the other shards are valid: handle them. Now is the latest time of the shards that
-// were asked. NextDue and NextLapse are the earliest. Paused reports that all of them are paused. Keys and atomicity:
-// as Queue.Take, for each shard. Cost: one round trip and up to 1 MiB of bodies for each shard asked.
+// With an error the deliveries from the other shards are valid: handle them. From the first delivery on, Take asks the
+// shards for at most a third of Options.Lease, so a shard that does not answer leaves time for the work. Now is the
+// latest time of the shards that were asked. NextDue and NextLapse are the earliest. Paused reports that all of them
+// are paused. Keys and atomicity: as Queue.Take, for each shard. Cost: one round trip and up to 1 MiB of bodies for
+// each shard asked.
 func (s *Shards) Take(ctx context.Context, max int) (Taken, error) {
 	if max < 1 {
 		return Taken{}, s.wrap("take from", &lua.RangeError{Field: "max", Value: fmt.Sprint(max), Min: "1"})
@@ -23,19 +25,29 @@ func (s *Shards) Take(ctx context.Context, max int) (Taken, error) {
 	out, n := Taken{Paused: true}, len(s.queues)
 	begin := int((s.turn.Add(1) - 1) % uint32(n))
 	var errs []error
-	for i := range n {
-		t, err := s.queues[(begin+i)%n].Take(ctx, max-len(out.Deliveries))
+	var until time.Time // the end of the questions, once there is a job
+	for i := 0; i < n && len(out.Deliveries) < max && (until.IsZero() || time.Now().Before(until)); i++ {
+		t, err := takeUntil(ctx, until, s.queues[(begin+i)%n], max-len(out.Deliveries))
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		out.plus(t)
-		if len(out.Deliveries) == max {
-			break
+		if out.plus(t); until.IsZero() && len(out.Deliveries) > 0 {
+			until = time.Now().Add(s.queues[0].opts.Lease / 3)
 		}
 	}
 	out.Paused = out.Paused && len(errs) < n
 	return out, errors.Join(errs...)
+}
+
+// takeUntil is q.Take that ends at a time, unless that is zero.
+func takeUntil(ctx context.Context, end time.Time, q *Queue, max int) (Taken, error) {
+	if !end.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, end)
+		defer cancel()
+	}
+	return q.Take(ctx, max)
 }
 
 func (t *Taken) plus(u Taken) {
