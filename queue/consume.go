@@ -142,6 +142,7 @@ func consume(ctx context.Context, opts *ConsumeOptions, h Handler, l *line, from
 	c.notifications.Start(work)
 	background.Go(func() { c.settle(work) })
 	err = c.fetch(ctx, work)
+	c.fail(err) // no job begins after that
 	c.notifications.Stop()
 	for _, q := range c.queues {
 		background.Go(func() { q.stopWaiting(work, c.waiter) })

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/gen"
@@ -153,4 +154,41 @@ func TestShardsDrainReportsALookThatFails(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, reported, 3)
 	require.ErrorContains(t, reported[0], "NOPERM no LLEN")
+}
+
+// A shard whose take fails for good ends at once: it does not keep its jobs that wait for a place, or the other shards.
+func TestShardsConsumeEndsWithTheShardThatFails(t *testing.T) {
+	t.Parallel()
+	s, c := newShards(t, 2)
+	var failing atomic.Bool
+	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueTakeScript), Do: func(run func() error) error {
+		if failing.Load() {
+			return redis.ErrClosed
+		}
+		return run()
+	}})
+	lab.Push(t, s.Queues()[0], queue.Job{}, queue.Job{})
+	waits := s.Queues()[1]
+	began, end, ended := make(chan string, 3), make(chan struct{}), make(chan error, 1)
+	opts := &queue.ConsumeOptions{Concurrency: 2, Idle: 20 * time.Millisecond, Grace: time.Minute}
+	go func() {
+		_, err := s.Consume(t.Context(), opts, func(_ context.Context, d *queue.Delivery) error {
+			began <- d.ID
+			<-end
+			return nil
+		})
+		ended <- err
+	}()
+	for range 2 {
+		lab.Soon(t, 10*time.Second, "both places are taken", began)
+	}
+	lab.Push(t, waits, queue.Job{})
+	luatomictest.Eventually(t, 10*time.Second, "the job waits for a place", func() bool {
+		return stats(t, waits).Leased == 1
+	})
+	failing.Store(true)
+	luatomictest.Eventually(t, 10*time.Second, "it is returned", func() bool { return stats(t, waits).Ready == 1 })
+	close(end)
+	require.ErrorIs(t, lab.Soon(t, 10*time.Second, "the end", ended), redis.ErrClosed)
+	require.Empty(t, began)
 }
