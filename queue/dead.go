@@ -83,8 +83,8 @@ func (q *Queue) reviveOldest(ctx context.Context, from int, held *[]NameHeld) (n
 		return 0, 0, q.wrap("requeue in", fmt.Errorf("%w: %w", lua.ErrNotExecuted, err))
 	}
 	before := len(*held)
-	if _, err = q.revive(ctx, ids, held); err != nil {
-		return 0, len(ids), err
+	if n, err = q.revive(ctx, ids, held); err != nil {
+		return n, len(ids), err
 	}
 	return len(ids) - (len(*held) - before), len(ids), nil
 }

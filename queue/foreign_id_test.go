@@ -112,8 +112,9 @@ func TestARequeueAndAnAuditGoOnBesideALongID(t *testing.T) {
 		require.NoError(t, c.HSet(ctx, lab.Key(q, "b"), id, "").Err())
 		require.NoError(t, c.ZAdd(ctx, lab.Key(q, "d"), redis.Z{Score: float64(score), Member: id}).Err())
 	}
-	_, err := q.Requeue(ctx)
+	n, err := q.Requeue(ctx)
 	require.ErrorIs(t, err, lua.ErrTooLarge)
+	require.Equal(t, 3, n)
 	require.Equal(t, 3, stats(t, q).Ready)
 	require.NoError(t, c.Del(ctx, lab.Key(q, "r"), lab.Key(q, "d")).Err())
 	report, err := q.Audit(ctx, true)
