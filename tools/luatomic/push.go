@@ -238,10 +238,10 @@ func (b *batch[T]) failed(err error) error {
 		next = fmt.Sprintf("go on there with --skip %d", b.first-1)
 	}
 	switch {
-	case errors.Is(err, lua.ErrNotExecuted), errors.Is(err, lua.ErrRefused):
-		return fmt.Errorf("%w; nothing of these lines is pushed; %s", err, next)
 	case errors.Is(err, lua.ErrOutcomeUnknown):
 		return fmt.Errorf("%w; these lines may be in the queue; if they have ids, %s; %s", err, next, b.withoutIDs())
+	case errors.Is(err, lua.ErrNotExecuted), errors.Is(err, lua.ErrRefused), errors.Is(err, queue.ErrFull):
+		return fmt.Errorf("%w; nothing of these lines is pushed; %s", err, next)
 	}
 	return err
 }

@@ -310,3 +310,14 @@ func TestPushSkip(t *testing.T) {
 		require.Equal(t, want, e.bodies(name), skip)
 	}
 }
+
+// A full queue: the error says that the batch is not pushed, and how to go on.
+func TestPushToAFullQueue(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	e.run("queue", "limit", "q", "1500").exits(exitDone)
+	full := e.with(strings.Repeat("{\"body\":1}\n", 2001)).run("push", "q").exits(exitFailed)
+	require.Contains(t, full.stderr.String(), "lines 1001 to 2000: ")
+	require.Contains(t, full.stderr.String(), "nothing of these lines is pushed; go on there with --skip 1000")
+	holds(t, full.object(), map[string]any{"pushed": 1000})
+}
