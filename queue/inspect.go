@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
@@ -38,7 +39,8 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	return Stats{
 		Ready: int(r.Ready), Scheduled: int(r.Scheduled), Leased: int(r.Leased), Dead: int(r.Dead),
 		Now: r.Now, Oldest: r.Oldest, NextDue: r.NextDue,
-		Paused: r.Paused, Limit: int(r.Limit), DeadBytes: int(r.DeadBytes),
+		Paused: r.Paused, Limit: int(min(r.Limit, math.MaxInt)),
+		DeadBytes: int(min(r.DeadBytes, math.MaxInt)),
 	}, nil
 }
 
