@@ -163,12 +163,12 @@ const maxNote = 1024
 type Locker struct {
 	opts Options
 	tail string // of each record
-	bad  error  // what is wrong with opts
+	bad  error  // what is wrong with opts or the client
 	hub  *hub
 }
 
 // New returns a Locker on the client; nil options mean the defaults. Nothing is sent and nothing starts. When an option
-// is out of range, each later call returns a [lua.ErrOutOfRange].
+// is out of range, each later call returns a [lua.ErrOutOfRange]. When the client is nil, each later call says so.
 func New(client lua.Client, opts *Options) *Locker {
 	if opts == nil {
 		opts = &Options{}
@@ -178,7 +178,8 @@ func New(client lua.Client, opts *Options) *Locker {
 
 func newLocker(h *hub, opts Options) *Locker {
 	opts.setDefaults()
-	return &Locker{opts: opts, tail: opts.tail(), bad: opts.check(), hub: h}
+	bad := cmp.Or(lua.CheckClient(h.client), opts.check())
+	return &Locker{opts: opts, tail: opts.tail(), bad: bad, hub: h}
 }
 
 // keysOf returns the keys of the plain lock of that name. The error says what is wrong with the name or the options.

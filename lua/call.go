@@ -316,10 +316,21 @@ func (c *Call) Group(name string, n, max, stride int) {
 
 var errNilClient = errors.New("the client is nil: make it before its first call")
 
-// requireClient fails for a client that is nil. go-redis panics there, in a goroutine of the runtime.
-func (c *Call) requireClient(client Client) {
+// CheckClient returns an error for a client that is nil, or a nil pointer, also behind a Guard. go-redis panics on its
+// first use, often in a goroutine that no caller can recover. So what is made of a client checks it with its options.
+func CheckClient(client Client) error {
+	if g, ok := client.(*guarded); ok {
+		client = g.Client
+	}
 	if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		c.fail(errNilClient)
+		return errNilClient
+	}
+	return nil
+}
+
+func (c *Call) requireClient(client Client) {
+	if err := CheckClient(client); err != nil {
+		c.fail(err)
 	}
 }
 

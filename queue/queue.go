@@ -76,8 +76,12 @@ type Queue struct {
 }
 
 // New returns the queue of that name; nil options mean the defaults. Nothing is sent. The name and the tag must have 1
-// to 128 bytes and neither braces nor control characters. Otherwise the error is lua.ErrBadName.
+// to 128 bytes and neither braces nor control characters. Otherwise the error is lua.ErrBadName. A client that is nil
+// is an error too.
 func New(client lua.Client, name string, opts *Options) (*Queue, error) {
+	if err := lua.CheckClient(client); err != nil {
+		return nil, fmt.Errorf("luatomic: queue %q: %w", name, err)
+	}
 	q := &Queue{client: client, name: name}
 	if opts != nil {
 		q.opts = *opts

@@ -44,8 +44,11 @@ type Bus struct {
 }
 
 // NewBus returns the bus of that name; nil options mean the defaults. It sends and starts nothing: call Run. It fails
-// with lua.ErrBadName for a name, prefix or node that cannot be part of a key.
+// with lua.ErrBadName for a name, prefix or node that cannot be part of a key, and for a client that is nil.
 func NewBus(client lua.Client, name string, opts *Options) (*Bus, error) {
+	if err := lua.CheckClient(client); err != nil {
+		return nil, fmt.Errorf("luatomic: bus %q: %w", name, err)
+	}
 	b := &Bus{client: client, name: name}
 	b.shard = nodes.Clustered(client)
 	if opts != nil {

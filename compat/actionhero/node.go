@@ -231,6 +231,9 @@ func (n *Node) Disown(connectionID string) {
 // once. Messages published while the connection is broken are lost: calls that wait for one end with ErrTimeout. If the
 // server refuses to subscribe the node again, OnError gets each refusal, and the node retries every 5 s.
 func (n *Node) Run(ctx context.Context) error {
+	if err := lua.CheckClient(n.client); err != nil {
+		return fmt.Errorf("actionhero: %w", err)
+	}
 	if !n.running.CompareAndSwap(false, true) {
 		return errors.New("actionhero: Run was called before; make a new node")
 	}

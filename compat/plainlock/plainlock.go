@@ -10,6 +10,7 @@
 package plainlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,7 +85,7 @@ type Locker struct {
 }
 
 // New returns a Locker on the client; nil options mean the defaults. Nothing is sent. When an option is out of range,
-// each later call returns a lua.ErrOutOfRange.
+// each later call returns a lua.ErrOutOfRange. When the client is nil, each later call says so.
 func New(client lua.Client, opts *Options) *Locker {
 	l := &Locker{client: client, tokens: lease.NewTokens(), calls: calls.New()}
 	if opts != nil {
@@ -96,10 +97,10 @@ func New(client lua.Client, opts *Options) *Locker {
 	if l.opts.Poll == 0 {
 		l.opts.Poll = 100 * time.Millisecond
 	}
-	l.bad = lease.CheckSettings(
+	l.bad = cmp.Or(lua.CheckClient(client), lease.CheckSettings(
 		lease.Setting{Field: "TTL", Value: l.opts.TTL, Min: time.Millisecond},
 		lease.Setting{Field: "Poll", Value: l.opts.Poll},
-	)
+	))
 	l.opts.TTL = l.opts.TTL.Truncate(time.Millisecond) // the script counts milliseconds
 	l.keeper = lease.NewKeeper(client, lease.Causes{Lost: ErrLost, MaxHold: ErrLost, Released: ErrReleased})
 	l.hub = notify.NewHub(client)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
@@ -161,14 +162,14 @@ func nan() float64 {
 func TestNewChecksItsOptions(t *testing.T) {
 	t.Parallel()
 	for _, v := range []sidekiq.Version{-1, 1, 3, 9} {
-		_, err := sidekiq.New(nil, &sidekiq.Options{Version: v})
+		_, err := sidekiq.New(new(redis.Client), &sidekiq.Options{Version: v})
 		require.ErrorIs(t, err, sidekiq.ErrVersion)
 	}
 	for _, ns := range []string{"a b", "\xff", strings.Repeat("x", 129), "a\n"} {
-		_, err := sidekiq.New(nil, &sidekiq.Options{Namespace: ns})
+		_, err := sidekiq.New(new(redis.Client), &sidekiq.Options{Namespace: ns})
 		require.ErrorIs(t, err, sidekiq.ErrNamespace)
 	}
-	d, err := sidekiq.New(nil, nil)
+	d, err := sidekiq.New(new(redis.Client), nil)
 	require.NoError(t, err)
 	require.Equal(t, sidekiq.V7, d.Version())
 }

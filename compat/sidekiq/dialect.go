@@ -95,8 +95,11 @@ type Dialect struct {
 }
 
 // New returns the dialect of the Sidekiq that uses the client's Redis and database; nil options mean the defaults.
-// Nothing is sent. Errors: ErrVersion, ErrNamespace.
+// Nothing is sent. Errors: ErrVersion, ErrNamespace, and one for a client that is nil.
 func New(client lua.Client, opts *Options) (*Dialect, error) {
+	if err := lua.CheckClient(client); err != nil {
+		return nil, fmt.Errorf("sidekiq: %w", err)
+	}
 	var o Options
 	if opts != nil {
 		o = *opts

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 )
 
@@ -38,7 +39,7 @@ func TestPayloadsAreThoseOfSidekiq(t *testing.T) {
 	for name, version := range map[string]Version{"6.4.1": V6, "8.1.7": V8} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, err := New(nil, &Options{Version: version})
+			d, err := New(new(redis.Client), &Options{Version: version})
 			require.NoError(t, err)
 			for _, want := range captured(t, name) {
 				job, created := rebuilt(t, want)
@@ -99,7 +100,7 @@ func swapped(payload, name string) string {
 func TestCapturedPayloadsPassUntouched(t *testing.T) {
 	t.Parallel()
 	for name, version := range map[string]Version{"6.4.1": V6, "8.1.7": V8} {
-		d, err := New(nil, &Options{Version: version})
+		d, err := New(new(redis.Client), &Options{Version: version})
 		require.NoError(t, err)
 		for _, want := range captured(t, name) {
 			got, err := d.draft(&Job{Payload: []byte(want)}, &source{})
@@ -229,7 +230,7 @@ func FuzzCanonical(f *testing.F) {
 // Whether a payload is accepted does not depend on the previous one of the batch.
 func TestTheHeadOfTheLastPayloadChangesNothing(t *testing.T) {
 	t.Parallel()
-	d, err := New(nil, &Options{Version: V6, ExactTimes: true})
+	d, err := New(new(redis.Client), &Options{Version: V6, ExactTimes: true})
 	require.NoError(t, err)
 	all := captured(t, "6.4.1")
 	for _, base := range []string{

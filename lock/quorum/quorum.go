@@ -132,7 +132,7 @@ func checkServers(clients []redis.UniversalClient) error {
 		return &lua.RangeError{Field: "clients", Value: "0", Min: "1"}
 	}
 	for i, client := range clients {
-		if client == nil {
+		if lua.CheckClient(client) != nil {
 			return fmt.Errorf("clients: number %d is nil: %w; give a client of each server", i, lua.ErrOutOfRange)
 		}
 		for j, other := range clients[:i] {

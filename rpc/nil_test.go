@@ -1,0 +1,21 @@
+package rpc_test
+
+import (
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/rpc"
+)
+
+// A bus subscribes in a goroutine of its own, where a panic ends the process.
+func TestABusRefusesANilClient(t *testing.T) {
+	t.Parallel()
+	for name, client := range map[string]lua.Client{"nil": nil, "a nil Client": (*redis.Client)(nil),
+		"a nil ClusterClient": (*redis.ClusterClient)(nil), "guarded": lua.Guard((*redis.Client)(nil), nil)} {
+		_, err := rpc.NewBus(client, "b", nil)
+		require.EqualError(t, err, "luatomic: bus \"b\": the client is nil: make it before its first call", name)
+	}
+}
