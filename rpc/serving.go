@@ -82,6 +82,9 @@ func (s *serving) handle(method string, opts ServeOptions, run handler) {
 
 // unserve withdraws a method. No heartbeat that still names it may follow.
 func (b *Bus) unserve(ctx context.Context, method string) error {
+	if err := lua.CheckName("method name", method); err != nil {
+		return fmt.Errorf("luatomic: %w", err)
+	}
 	if !b.liveness.lock(ctx) {
 		return fmt.Errorf("luatomic: withdraw %q: it is still served; call Unserve again: %w", method,
 			endOf(ctx))
@@ -91,8 +94,7 @@ func (b *Bus) unserve(ctx context.Context, method string) error {
 	b.serving.remove(method)
 	if err := b.unannounce(ctx, method); err != nil {
 		return fmt.Errorf("luatomic: withdraw %q: calls may still be sent here, where they are refused; the next "+
-			"heartbeat "+
-			"withdraws it, or call Unserve again: %w", method, err)
+			"heartbeat withdraws it, or call Unserve again: %w", method, err)
 	}
 	return nil
 }

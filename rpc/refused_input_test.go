@@ -1,6 +1,7 @@
 package rpc_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -17,5 +18,16 @@ func TestABusRefusesANilClient(t *testing.T) {
 		"a nil ClusterClient": (*redis.ClusterClient)(nil), "guarded": lua.Guard((*redis.Client)(nil), nil)} {
 		_, err := rpc.NewBus(client, "b", nil)
 		require.EqualError(t, err, "luatomic: bus \"b\": the client is nil: make it before its first call", name)
+	}
+}
+
+// A name that no method can have would be withdrawn again with each heartbeat, and a large one would fail each.
+func TestUnserveRefusesABadName(t *testing.T) {
+	t.Parallel()
+	b, err := rpc.NewBus(new(redis.Client), "b", nil)
+	require.NoError(t, err)
+	for _, name := range []string{"", "a{b", strings.Repeat("a", 2<<20)} {
+		err = rpc.NewMethod[int, int](name).Unserve(t.Context(), b)
+		require.ErrorIs(t, err, lua.ErrBadName)
 	}
 }
