@@ -44,8 +44,10 @@ func TestMastersOfASingleServerAndARing(t *testing.T) {
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), "no servers to scan", "it is asked")
 
-	_, err = nodes.Masters(t.Context(), nil)
+	_, err = nodes.Masters(t.Context(), struct{ redis.UniversalClient }{c})
 	require.ErrorContains(t, err, "use a Client, ClusterClient or Ring")
+	_, err = nodes.Masters(t.Context(), (*redis.Client)(nil))
+	require.ErrorContains(t, err, "the client is nil")
 }
 
 // Glob matches the text itself and nothing else, by the server's own matcher.
