@@ -1,6 +1,10 @@
 package luagen
 
-import "github.com/luatomic/luatomic/tools/luagen/luaast"
+import (
+	"slices"
+
+	"github.com/luatomic/luatomic/tools/luagen/luaast"
+)
 
 // body is a script with what the checks need to know about its code.
 type body struct {
@@ -12,6 +16,9 @@ type body struct {
 	escaped  map[*luaast.Var]bool // read other than to call it
 	grown    map[*luaast.Var]bool // a table that gets elements after its constructor
 	growth   map[*luaast.Var][]luaast.Node
+	cut      map[*luaast.Var]bool // a number or a list whose length is compared with a small number
+	limits   []luaast.Node        // comparisons, and assignments of math.min
+	small    map[*luaast.Var]bool // what isSmall has said
 	funcVar  map[*luaast.Func]*luaast.Var
 	bound    map[*luaast.Var]binding
 	loopVars map[*luaast.Var]*luaast.NumFor
@@ -36,7 +43,8 @@ func newBody(s *Script, found *Diagnostics) *body {
 		funcVar: map[*luaast.Func]*luaast.Var{}, bound: map[*luaast.Var]binding{},
 		loopVars: map[*luaast.Var]*luaast.NumFor{},
 		pairVars: map[*luaast.Var]*luaast.GenFor{}, wholes: map[string]bool{},
-		growth: map[*luaast.Var][]luaast.Node{},
+		growth: map[*luaast.Var][]luaast.Node{}, small: map[*luaast.Var]bool{},
+		cut: map[*luaast.Var]bool{},
 	}
 	b.aliases = globalAliases(s.Body)
 	luaast.Inspect(s.Body.Body, func(n, parent luaast.Node) bool {
@@ -97,6 +105,8 @@ func (b *body) index(n luaast.Node) {
 		}
 	case *luaast.Assign:
 		b.indexAssign(n)
+	case *luaast.Binary:
+		b.indexComparison(n)
 	case *luaast.Call:
 		b.indexCall(n)
 	case *luaast.Name:
@@ -107,6 +117,9 @@ func (b *body) index(n luaast.Node) {
 }
 
 func (b *body) indexAssign(n *luaast.Assign) {
+	if slices.ContainsFunc(n.Exprs, func(e luaast.Expr) bool { return builtin(e) == "math.min" }) {
+		b.limits = append(b.limits, n)
+	}
 	for i, target := range n.Targets {
 		var value luaast.Expr
 		if i < len(n.Exprs) {

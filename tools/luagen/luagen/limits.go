@@ -338,25 +338,19 @@ func (b *body) sourcesOf(v *luaast.Var) []luaast.Expr {
 // isLimited reports that the script compares the value with something that is no argument, or gives it a limit by
 // math.min.
 func (b *body) isLimited(is func(luaast.Expr) bool) bool {
-	limited := false
-	luaast.Inspect(b.Body.Body, func(n, parent luaast.Node) bool {
+	return slices.ContainsFunc(b.limits, func(n luaast.Node) bool {
 		switch n := n.(type) {
 		case *luaast.Binary:
-			_, inWhile := parent.(*luaast.While)
-			_, inRepeat := parent.(*luaast.Repeat)
-			if isOrder(n.Op) && !inWhile && !inRepeat {
-				limited = limited || is(n.L) && b.isBound(n.R) || is(n.R) && b.isBound(n.L)
-			}
+			return is(n.L) && b.isBound(n.R) || is(n.R) && b.isBound(n.L)
 		case *luaast.Assign:
 			for i, target := range n.Targets {
 				if is(target) && i < len(n.Exprs) && builtin(n.Exprs[i]) == "math.min" {
-					limited = true
+					return true
 				}
 			}
 		}
-		return !limited
+		return false
 	})
-	return limited
 }
 
 // isBound tells an upper limit from a test for a number above 0, and from a counter.

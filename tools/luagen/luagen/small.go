@@ -14,15 +14,21 @@ const stackLimit = 7999
 // are added, a reply that the command itself bounds, the extra arguments of a function, or a list whose length the
 // script compares with a number.
 func (b *body) isSmall(e luaast.Expr) bool {
-	if v := localVar(e); v != nil {
-		if v.Vararg || b.isCut(v) || b.passedSmall(v) {
-			return true
-		}
-		if v.Writes > 0 || v.Init == nil || v.Func != nil || !b.growsByFew(v) {
-			return false
-		}
-		e = v.Init
+	v := localVar(e)
+	if v == nil {
+		return b.isSmallValue(e)
 	}
+	small, known := b.small[v]
+	if !known {
+		b.small[v] = false // for a list that grows by its own elements
+		small = v.Vararg || b.cut[v] || b.passedSmall(v) ||
+			v.Writes == 0 && v.Init != nil && v.Func == nil && b.growsByFew(v) && b.isSmall(v.Init)
+		b.small[v] = small
+	}
+	return small
+}
+
+func (b *body) isSmallValue(e luaast.Expr) bool {
 	switch e := e.(type) {
 	case *luaast.Table:
 		var last luaast.Expr
@@ -39,25 +45,28 @@ func (b *body) isSmall(e luaast.Expr) bool {
 	return false
 }
 
-// isCut reports that the script compares the list's length with a number above 1, as it does to work in parts.
-func (b *body) isCut(v *luaast.Var) bool {
-	cut := false
-	luaast.Inspect(b.Body.Body, func(n, _ luaast.Node) bool {
-		op, ok := n.(*luaast.Binary)
-		if !ok || cut {
-			return !cut
+// indexComparison notes what the script compares with a number of 2 to stackLimit, a local or its length, as it does to
+// work in parts; and each comparison that may be a limit, other than that of a loop.
+func (b *body) indexComparison(n *luaast.Binary) {
+	if !isOrder(n.Op) && n.Op != "==" && n.Op != "~=" {
+		return
+	}
+	for _, pair := range [][2]luaast.Expr{{n.L, n.R}, {n.R, n.L}} {
+		limit, isNumber := pair[1].(*luaast.Number)
+		if length, ok := pair[0].(*luaast.Unary); ok && length.Op == "#" {
+			pair[0] = length.X
 		}
-		for _, pair := range [][2]luaast.Expr{{op.L, op.R}, {op.R, op.L}} {
-			length, ok := pair[0].(*luaast.Unary)
-			limit, isNumber := pair[1].(*luaast.Number)
-			if ok && isNumber && length.Op == "#" && localVar(length.X) == v && limit.Value > 1 &&
-				limit.Value <= stackLimit {
-				cut = op.Op != "+" && op.Op != "-" && op.Op != "%"
-			}
+		if v := localVar(pair[0]); v != nil && isNumber && limit.Value > 1 && limit.Value <= stackLimit {
+			b.cut[v] = true
 		}
-		return true
-	})
-	return cut
+	}
+	switch b.parents[n].(type) {
+	case *luaast.While, *luaast.Repeat:
+	default:
+		if isOrder(n.Op) {
+			b.limits = append(b.limits, n)
+		}
+	}
 }
 
 // passedSmall reports a parameter for which each call passes a list that is small.
@@ -83,24 +92,68 @@ func (b *body) isSmallUnpack(e luaast.Expr) bool {
 	return ok && builtin(c) == "unpack" && len(c.Args) == 1 && localVar(c.Args[0]) != nil && b.isSmall(c.Args[0])
 }
 
-// growsByFew reports that each statement that adds to the table runs once, or in a loop with a literal end.
+// growsByFew reports that each statement that adds to the table runs once, or in a loop with few turns. In two loops
+// over small lists, one in the other, it has as many turns as the product.
 func (b *body) growsByFew(v *luaast.Var) bool {
 	for _, n := range b.growth[v] {
+		visits := 0
 		for at := b.parents[n]; at != nil; at = b.parents[at] {
 			switch at := at.(type) {
 			case *luaast.NumFor:
-				if n, ok := integer(at.Limit); (!ok || n > stackLimit) && !b.isSlice(at.Limit) {
-					return false
-				}
 				if b.isSlice(at.Limit) && b.declaredIn(v, b.parents[at]) {
 					return true // the list is new for each slice
 				}
-			case *luaast.While, *luaast.Repeat, *luaast.GenFor, *luaast.Func:
+				if b.isLengthOfSmall(at.Limit) {
+					visits++
+				} else if !b.isCapped(at.Limit) && !b.isSlice(at.Limit) {
+					return false
+				}
+			case *luaast.GenFor:
+				visits++
+				if !b.visitsSmall(at) {
+					return false
+				}
+			case *luaast.While, *luaast.Repeat, *luaast.Func:
 				return false
 			}
 		}
+		if visits > 1 {
+			return false
+		}
 	}
 	return true
+}
+
+// isLengthOfSmall reports #list of a list that is small.
+func (b *body) isLengthOfSmall(e luaast.Expr) bool {
+	length, ok := e.(*luaast.Unary)
+	return ok && length.Op == "#" && b.isSmall(length.X)
+}
+
+// visitsSmall reports a loop over ipairs or pairs of a list that is small.
+func (b *body) visitsSmall(loop *luaast.GenFor) bool {
+	c, ok := loop.Exprs[0].(*luaast.Call)
+	return ok && len(c.Args) == 1 && (builtin(c) == "ipairs" || builtin(c) == "pairs") && b.isSmall(c.Args[0])
+}
+
+// isFew reports a number of 0 to stackLimit: a literal, or a local that only ever is one.
+func (b *body) isFew(e luaast.Expr) bool {
+	if v := localVar(e); v != nil && v.Writes == 0 && v.Init != nil {
+		e = v.Init
+	}
+	n, ok := integer(e)
+	return ok && n >= 0 && n <= stackLimit
+}
+
+// isCapped reports a number that is at most stackLimit. It may be below 0: as an index, or in LIMIT, that is no end.
+func (b *body) isCapped(e luaast.Expr) bool {
+	if v := localVar(e); v != nil && v.Writes == 0 && builtin(v.Init) == "math.min" {
+		e = v.Init
+	}
+	if builtin(e) == "math.min" {
+		return slices.ContainsFunc(e.(*luaast.Call).Args, b.isFew)
+	}
+	return b.isFew(e) || b.cut[localVar(e)]
 }
 
 // isSlice reports math.min(i + 99, #list), the end of a part of a list.
@@ -145,19 +198,16 @@ func (b *body) isSmallReply(args []luaast.Expr) bool {
 	if !ok {
 		return false
 	}
-	few := func(i int) bool {
-		if i >= len(args) {
-			return false
-		}
-		n, ok := integer(args[i])
-		return ok && n >= 0 && n <= stackLimit
-	}
+	few := func(i int) bool { return i < len(args) && b.isFew(args[i]) }
 	switch strings.ToUpper(name.Value) {
 	case "HMGET", "MGET", "TIME", "ZMSCORE", "SMISMEMBER", "HINCRBY":
-		return !b.isMulti(args[len(args)-1])
+		last := args[len(args)-1]
+		return !b.isMulti(last) || b.isSmallUnpack(last)
 	case "LRANGE", "ZREVRANGE":
 		return few(2) && few(3)
-	case "LPOP", "RPOP", "SPOP", "SRANDMEMBER", "ZPOPMIN", "ZPOPMAX", "ZRANDMEMBER", "HRANDFIELD":
+	case "LPOP", "RPOP", "SPOP", "ZPOPMIN", "ZPOPMAX":
+		return len(args) == 2 || b.isCapped(args[2])
+	case "SRANDMEMBER", "ZRANDMEMBER", "HRANDFIELD": // -9000 is as many as 9000
 		return len(args) == 2 || few(2)
 	case "ZRANGE":
 		if !b.hasWord(args, "BYSCORE") && !b.hasWord(args, "BYLEX") {
