@@ -17,6 +17,8 @@ type body struct {
 	grown    map[*luaast.Var]bool // a table that gets elements after its constructor
 	growth   map[*luaast.Var][]luaast.Node
 	cut      map[*luaast.Var]bool // a number or a list whose length is compared with a small number
+	locals   map[*luaast.Var]*luaast.Local
+	names    map[*luaast.Var][]*luaast.Name
 	limits   []luaast.Node        // comparisons, and assignments of math.min
 	small    map[*luaast.Var]bool // what isSmall has said
 	funcVar  map[*luaast.Func]*luaast.Var
@@ -44,7 +46,7 @@ func newBody(s *Script, found *Diagnostics) *body {
 		loopVars: map[*luaast.Var]*luaast.NumFor{},
 		pairVars: map[*luaast.Var]*luaast.GenFor{}, wholes: map[string]bool{},
 		growth: map[*luaast.Var][]luaast.Node{}, small: map[*luaast.Var]bool{},
-		cut: map[*luaast.Var]bool{},
+		cut: map[*luaast.Var]bool{}, locals: map[*luaast.Var]*luaast.Local{}, names: map[*luaast.Var][]*luaast.Name{},
 	}
 	b.aliases = globalAliases(s.Body)
 	luaast.Inspect(s.Body.Body, func(n, parent luaast.Node) bool {
@@ -91,6 +93,7 @@ func (b *body) index(n luaast.Node) {
 	switch n := n.(type) {
 	case *luaast.Local:
 		for _, v := range n.Vars {
+			b.locals[v] = n
 			if f, ok := v.Init.(*luaast.Func); ok {
 				b.funcVar[f] = v
 			}
@@ -110,6 +113,9 @@ func (b *body) index(n luaast.Node) {
 	case *luaast.Call:
 		b.indexCall(n)
 	case *luaast.Name:
+		if n.Var != nil {
+			b.names[n.Var] = append(b.names[n.Var], n)
+		}
 		if call, ok := b.parents[n].(*luaast.Call); n.Var != nil && (!ok || call.Fn != luaast.Expr(n)) {
 			b.escaped[n.Var] = true
 		}

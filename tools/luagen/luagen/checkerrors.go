@@ -203,26 +203,20 @@ func (b *body) receiver(p *luaast.Local, c *luaast.Call) *luaast.Var {
 
 // isTested looks for v.err, type(v), a test of v itself and uses that hand v on.
 func (b *body) isTested(v *luaast.Var) bool {
-	tested := false
-	luaast.Inspect(b.Body.Body, func(n, parent luaast.Node) bool {
-		name, ok := n.(*luaast.Name)
-		if !ok || name.Var != v {
-			return true
-		}
-		switch p := parent.(type) {
+	return slices.ContainsFunc(b.names[v], func(use *luaast.Name) bool {
+		switch p := b.parents[use].(type) {
 		case *luaast.Index:
 			key, isText := p.Key.(*luaast.Str)
-			tested = tested || isText && key.Value == "err"
+			return isText && key.Value == "err"
 		case *luaast.Call:
-			tested = tested || builtin(p) == "type" || b.localFunc(p) != nil
+			return builtin(p) == "type" || b.localFunc(p) != nil
 		case *luaast.If, *luaast.While, *luaast.Repeat, *luaast.Unary, *luaast.Return:
-			tested = true
+			return true
 		case *luaast.Binary:
 			_, left := p.L.(*luaast.Const)
 			_, right := p.R.(*luaast.Const)
-			tested = tested || p.Op == "and" || p.Op == "or" || left || right
+			return p.Op == "and" || p.Op == "or" || left || right
 		}
-		return true
+		return false
 	})
-	return tested
 }

@@ -28,33 +28,29 @@ func (b *body) unsetAt(v *luaast.Var, use luaast.Node) *luaast.If {
 
 // declares is the statement that makes the local without a value: `local v`, `local v = nil`, `local u, v = 1`.
 func (b *body) declares(v *luaast.Var) *luaast.Local {
-	var decl *luaast.Local
-	luaast.Inspect(b.Body.Body, func(n, _ luaast.Node) bool {
-		if s, ok := n.(*luaast.Local); ok && slices.Contains(s.Vars, v) {
-			n := len(s.Exprs)
-			if v.Init != nil && isNil(v.Init) || v.Init == nil && (n == 0 || !b.isMulti(s.Exprs[n-1])) {
-				decl = s
-			}
-		}
-		return decl == nil
-	})
-	return decl
+	s := b.locals[v]
+	if s == nil || v.Init != nil && !isNil(v.Init) {
+		return nil
+	}
+	if n := len(s.Exprs); v.Init == nil && n > 0 && b.isMulti(s.Exprs[n-1]) {
+		return nil
+	}
+	return s
 }
 
 // onlyIf is the one if of the block in which all assignments to the local stand.
 func (b *body) onlyIf(v *luaast.Var, block *block) (*luaast.If, bool) {
 	var only luaast.Stmt
 	one := true
-	luaast.Inspect(b.Body.Body, func(n, _ luaast.Node) bool {
-		a, ok := n.(*luaast.Assign)
-		if !ok || !slices.ContainsFunc(a.Targets, func(e luaast.Expr) bool { return localVar(e) == v }) {
-			return true
+	for _, use := range b.names[v] {
+		a, ok := b.parents[use].(*luaast.Assign)
+		if !ok || !slices.Contains(a.Targets, luaast.Expr(use)) {
+			continue
 		}
 		in := b.parentIn(a, block)
 		one = one && in != nil && (only == nil || only == in)
 		only = in
-		return true
-	})
+	}
 	s, ok := only.(*luaast.If)
 	return s, ok && one
 }

@@ -31,6 +31,7 @@ func TestScriptsOf1MiBEnd(t *testing.T) {
 		"locals":  "do local a = redis.call('GET', k) if a then redis.call('SET', k, a .. 1) end end\n",
 		"loops":   "for i = 1, 3 do redis.call('LPUSH', k .. i, c) end\n",
 		"lists":   "do local t = {} for i = 1, c do t[#t + 1] = i end redis.call('RPUSH', k, unpack(t)) end\n",
+		"pcalls":  "do local r = redis.pcall('GET', k) if type(r) == 'table' and r.err then return r end end\n",
 		"text":    "redis.call('SET', k, 'a' .. 'b' .. c)\n",
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -322,15 +322,10 @@ func (b *body) sourcesOf(v *luaast.Var) []luaast.Expr {
 				}
 			}
 		}
-	} else if v.Init == nil {
-		luaast.Inspect(b.Body.Body, func(n, _ luaast.Node) bool {
-			if s, ok := n.(*luaast.Local); ok && len(s.Exprs) > 0 && slices.Contains(s.Vars, v) {
-				if last := s.Exprs[len(s.Exprs)-1]; b.isMulti(last) {
-					values = append(values, last)
-				}
-			}
-			return true
-		})
+	} else if s := b.locals[v]; v.Init == nil && s != nil && len(s.Exprs) > 0 {
+		if last := s.Exprs[len(s.Exprs)-1]; b.isMulti(last) {
+			values = append(values, last)
+		}
 	}
 	return values
 }
