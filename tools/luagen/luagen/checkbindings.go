@@ -69,7 +69,7 @@ func (b *body) bind(v *luaast.Var, firsts map[binding]*luaast.Var) {
 	case raw:
 		direct.raw = true
 		b.bound[v] = direct
-	case entries[0].key || !allSame(entries) || b.inRedisCall(v.Init):
+	case entries[0].key || !allSame(entries) || b.isAnswer(v, entries[0]):
 		return // checkUse reports it
 	default:
 		b.bound[v] = entries[0]
@@ -92,12 +92,18 @@ func (b *body) bind(v *luaast.Var, firsts map[binding]*luaast.Var) {
 	firsts[id] = v
 }
 
-func (b *body) inRedisCall(e luaast.Expr) bool {
-	found := false
-	for _, c := range b.commands {
-		found = found || luaast.Expr(c.node) == e
+// isAnswer reports a local for what a command returns, or a function of the script that takes more than the entry: it
+// is the entry in another form only if it has its name.
+func (b *body) isAnswer(v *luaast.Var, e binding) bool {
+	c, ok := v.Init.(*luaast.Call)
+	if !ok {
+		return false
 	}
-	return found
+	if b.redisName(c.Fn) != "" || isGlobal(c.Fn, "pcall") {
+		return true
+	}
+	want, _ := b.declared(e)
+	return localVar(c.Fn) != nil && len(c.Args) > 1 && v.Name != want
 }
 
 func allSame(list []binding) bool {
