@@ -198,8 +198,7 @@ func (h *headerParser) finish() {
 	if h.end == 1 {
 		h.partial = true // one finding says enough
 		h.fail(top, 1, "H006", "the script does not begin with a header",
-			"draft one: luagen init -w "+h.File+"; the header is the unbroken block of --- lines at the top of the "+
-				"file")
+			"draft one with luagen init -w; the header is the unbroken block of --- lines at the top of the file")
 		return
 	}
 	h.Doc = trimBlank(h.Doc)
