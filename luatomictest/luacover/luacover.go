@@ -156,8 +156,8 @@ func (c *collector) subscribe(client *redis.Client) {
 	}
 }
 
-// ask publishes once as the user: a script ignores the error of its marks, so nobody would see that the server refuses
-// them.
+// ask publishes once as the user. A script ignores the error of its marks, so without this no error shows that the
+// server refuses them.
 func (c *collector) ask(opts *redis.Options) {
 	client := redis.NewClient(opts)
 	defer client.Close()
