@@ -14,8 +14,8 @@ import (
 // bodyText is how much of a body a terminal gets.
 const bodyText = 4000
 
-// card writes a job: JSON, or on a terminal a line for each of its fields, and then its body.
-func (s *session) card(v any, row jobRow, body []byte) error {
+// card writes a job: JSON, or on a terminal a line for each of its fields, and then its body. The server's time is now.
+func (s *session) card(v any, row jobRow, body []byte, now time.Time) error {
 	if !s.tables {
 		return s.emit(v)
 	}
@@ -33,7 +33,7 @@ func (s *session) card(v any, row jobRow, body []byte) error {
 	field("state", row.State)
 	if row.At != nil {
 		at := time.UnixMilli(*row.At)
-		field("at", at.Format(time.RFC3339)+", "+ago(at, time.Now()))
+		field("at", at.Format(time.RFC3339)+", "+ago(at, now))
 	}
 	field("kind", row.Kind)
 	field("failures", row.Failures)

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"slices"
+	"time"
 	"unicode/utf8"
 
 	"github.com/luatomic/luatomic/lua"
@@ -163,13 +164,13 @@ func jobsShowCommand() *command {
 		check:   idsArgs,
 		run: func(s *session) error {
 			return s.withQueue(func(ctx context.Context, q *queue.Queue) error {
-				found, err := findJobs(ctx, q, s.args[1:], "", listedStates...)
+				found, now, err := findJobs(ctx, q, s.args[1:], "", listedStates...)
 				if err != nil {
 					return err
 				}
 				for _, f := range found {
 					row := shownJob(f)
-					if err := s.card(row, row.jobRow, f.Body); err != nil {
+					if err := s.card(row, row.jobRow, f.Body, now); err != nil {
 						return err
 					}
 				}
@@ -212,27 +213,28 @@ func idsArgs(s *session) error {
 	return lua.CheckName("queue", s.args[0])
 }
 
-// findJobs reads the jobs. It fails, before anything is changed, if one is in another state than those.
-func findJobs(ctx context.Context, q *queue.Queue, ids []string, verb string, states ...queue.State) ([]queue.Found,
-	error) {
-	if _, err := knownQueue(ctx, q); err != nil {
-		return nil, err
-	}
-	found, err := q.Find(ctx, ids...)
+// findJobs reads the jobs, and the server's time. It fails, before anything is changed, if one is in another state than
+// those.
+func findJobs(ctx context.Context, q *queue.Queue, ids []string, verb string, states ...queue.State) (
+	found []queue.Found, now time.Time, err error) {
+	st, err := knownQueue(ctx, q)
 	if err != nil {
-		return nil, err
+		return nil, now, err
+	}
+	if found, err = q.Find(ctx, ids...); err != nil {
+		return nil, now, err
 	}
 	for _, f := range found {
 		switch {
 		case f.State == queue.Absent:
-			return nil, fmt.Errorf("queue %q has no job %q: it is done or cancelled, or another queue has it; "+
+			return nil, now, fmt.Errorf("queue %q has no job %q: it is done or cancelled, or another queue has it; "+
 				"luatomic jobs ls %s lists those it has", q.Name(), f.ID, argument(q))
 		case !slices.Contains(states, f.State):
-			return nil, fmt.Errorf("job %q is %v, and %s is for jobs that are %v; nothing is changed",
+			return nil, now, fmt.Errorf("job %q is %v, and %s is for jobs that are %v; nothing is changed",
 				f.ID, f.State, verb, alternatives(states))
 		}
 	}
-	return found, nil
+	return found, st.Now, nil
 }
 
 func alternatives(states []queue.State) string {

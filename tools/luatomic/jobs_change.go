@@ -60,7 +60,7 @@ func (c changeCommand) command() *command {
 		run: func(s *session) error {
 			return s.withQueueOn(func(ctx context.Context, client lua.Client, q *queue.Queue) error {
 				in, ids := c.states, s.args[1:]
-				_, err := findJobs(ctx, q, ids, "jobs "+c.verb, in...)
+				_, _, err := findJobs(ctx, q, ids, "jobs "+c.verb, in...)
 				if all {
 					in = in[:1]
 					if only.set {

@@ -117,16 +117,19 @@ func (j *sidekiqJobs) some(ctx context.Context, state string, f func(sidekiqFoun
 	}
 }
 
-// known is an error where the queue is listed nowhere.
-func (j *sidekiqJobs) known(ctx context.Context) (now time.Time, err error) {
-	st, err := j.d.Stats(ctx)
-	if err == nil && !slices.ContainsFunc(st.Queues, func(q sidekiq.QueueStats) bool { return q.Name == j.queue }) {
-		err = fmt.Errorf("there is no queue %q; luatomic queues ls --dialect %s lists them", j.queue, j.dialect)
+// unknown is an error where the queue is listed nowhere.
+func (j *sidekiqJobs) unknown(st sidekiq.Stats) error {
+	if slices.ContainsFunc(st.Queues, func(q sidekiq.QueueStats) bool { return q.Name == j.queue }) {
+		return nil
 	}
-	return st.Now, err
+	return fmt.Errorf("there is no queue %q; luatomic queues ls --dialect %s lists them", j.queue, j.dialect)
 }
 
 func listSidekiqJobs(ctx context.Context, j *sidekiqJobs) error {
+	st, err := j.d.Stats(ctx)
+	if err != nil {
+		return err
+	}
 	limit, total, all := value[int](j, "limit"), 0, value[bool](j, "all")
 	out := j.s.rows("ID", "STATE", "AT", "FAILURES", "KIND", "REASON")
 	for _, state := range j.verb.states {
@@ -137,7 +140,7 @@ func listSidekiqJobs(ctx context.Context, j *sidekiqJobs) error {
 		list := func(f sidekiqFound) (bool, error) {
 			n, total = n+1, total+1
 			row := f.row()
-			err := out.add(row, row.ID, state, ago(f.At, time.Now()), row.Failures, row.Kind, row.Reason)
+			err := out.add(row, row.ID, state, ago(f.At, st.Now), row.Failures, row.Kind, row.Reason)
 			return all || n < limit, err
 		}
 		if err := j.list(ctx, state, all, list); err != nil {
@@ -146,7 +149,7 @@ func listSidekiqJobs(ctx context.Context, j *sidekiqJobs) error {
 	}
 	if total == 0 && j.state == "" {
 		// The jobs of a queue that is not listed can be in a set.
-		if _, err := j.known(ctx); err != nil {
+		if err := j.unknown(st); err != nil {
 			return err
 		}
 	}
@@ -221,6 +224,10 @@ func showSidekiqJobs(ctx context.Context, j *sidekiqJobs) error {
 	if err != nil {
 		return err
 	}
+	st, err := j.d.Stats(ctx)
+	if err != nil {
+		return err
+	}
 	for _, f := range found {
 		out := struct {
 			jobRow
@@ -230,7 +237,7 @@ func showSidekiqJobs(ctx context.Context, j *sidekiqJobs) error {
 			return fmt.Errorf("the payload of job %q is not UTF-8; luatomic doctor --dialect %s counts such jobs",
 				f.JID, j.dialect)
 		}
-		if err := j.s.card(out, out.jobRow, f.Payload); err != nil {
+		if err := j.s.card(out, out.jobRow, f.Payload, st.Now); err != nil {
 			return err
 		}
 	}

@@ -130,6 +130,10 @@ func queuesWorkersCommand() *command {
 				if err != nil {
 					return err
 				}
+				now, err := client.Time(ctx).Result()
+				if err != nil {
+					return err
+				}
 				out := s.rows("HOST", "PID", "VERSION", "STARTED", "QUEUE", "TAG", "HOLDS", "OF", "LONGEST")
 				for _, w := range workers {
 					if !s.tables {
@@ -138,10 +142,10 @@ func queuesWorkersCommand() *command {
 					for _, c := range w.Consumers {
 						longest := "-"
 						if len(c.Holding) > 0 {
-							longest = show.Label(c.Holding[0].ID) + " " + ago(c.Holding[0].Since, time.Now())
+							longest = show.Label(c.Holding[0].ID) + " " + ago(c.Holding[0].Since, now)
 						}
 						if s.tables {
-							err = out.add(nil, w.Host, w.PID, w.Version, ago(w.Started, time.Now()), label(c.Queue),
+							err = out.add(nil, w.Host, w.PID, w.Version, ago(w.Started, now), label(c.Queue),
 								label(c.Tag), c.Holds, c.Concurrency, longest)
 						}
 					}

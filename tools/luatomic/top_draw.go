@@ -23,7 +23,7 @@ func (p *topPicture) lines(columns, lines int, now time.Time) []string {
 	p.columns = columns
 	var tables []topTable
 	if !p.view.at.IsZero() {
-		tables = []topTable{p.queueTable(), p.runningTable(now), p.lockTable(now), p.nodeTable()}
+		tables = []topTable{p.queueTable(), p.runningTable(now.Add(p.view.ahead)), p.lockTable(now), p.nodeTable()}
 	}
 	state := p.state(now)
 	before, roomy := 1, lines >= 2+len(tables)+need(tables)

@@ -21,8 +21,9 @@ import (
 
 // topView is what was read of a server at one time.
 type topView struct {
-	at      time.Time // of the last read that the server answered; zero before
-	away    error     // why it does not answer now
+	at      time.Time     // of the last read that the server answered; zero before
+	ahead   time.Duration // of the server's clock, at that read
+	away    error         // why it does not answer now
 	queues  topPart[topQueue]
 	running topPart[topJob]
 	locks   topPart[topLock]
@@ -107,12 +108,20 @@ func (r *topReader) every(ctx context.Context, every time.Duration, views chan<-
 // read makes a new view. What the user may not see says so in its place; of a server that does not answer all stays.
 func (r *topReader) read(ctx context.Context) {
 	next := r.view
-	next.away = inTime(ctx, func(ctx context.Context) error { return r.client.Ping(ctx).Err() })
+	var server time.Time
+	next.away = inTime(ctx, func(ctx context.Context) (err error) {
+		server, err = r.client.Time(ctx).Result()
+		return err
+	})
 	if isAway(next.away) {
 		r.view.away = next.away
 		return
 	}
-	next.away, next.at = nil, time.Now()
+	next.at, next.ahead = time.Now(), 0
+	if next.away == nil {
+		next.ahead = server.Sub(next.at)
+	}
+	next.away = nil
 	next.queues = readPart(ctx, r.readQueues)
 	next.running = readPart(ctx, r.readRunning)
 	if now := time.Now(); now.After(r.scan) {

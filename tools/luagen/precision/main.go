@@ -44,7 +44,7 @@ func main() {
 		cache = os.TempDir()
 	}
 	sources := flag.String("sources", filepath.Join(cache, "luagen-precision"), "folder of the clones")
-	list := flag.Bool("list", false, "print the findings that nobody has judged yet, with their lines")
+	list := flag.Bool("list", false, "print the findings without a verdict, with their lines")
 	flag.Parse()
 	found, err := findings(*sources, readSample(sampleText))
 	if err != nil {
