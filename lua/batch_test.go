@@ -3,6 +3,7 @@ package lua_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -110,6 +111,41 @@ func TestBatchWaitsForReplicasOfEachServerThatRan(t *testing.T) {
 			case verb == "WAIT":
 				return ":2"
 			case verb == "SCRIPT LOAD":
+				return "+" + s.SHA
+			}
+			return ":7"
+		}).listener.Addr().String()
+	}
+	ring := redis.NewRing(&redis.RingOptions{Addrs: addrs, Protocol: 2, DisableIdentity: true})
+	t.Cleanup(func() { _ = ring.Close() })
+	b := lua.NewBatch(ring)
+	b.Wait(2, time.Second)
+	for i := range 20 { // each shard has some
+		_ = lua.Queue(b, newCall(s, fmt.Sprint(i)), decodeInt)
+	}
+	require.NoError(t, b.Exec(within(t, 10*time.Second)))
+	acked, err := b.Acked()
+	require.NoError(t, err)
+	require.Equal(t, 2, acked)
+}
+
+// The servers of one batch wait for their replicas at the same time: each of these answers WAIT when both were asked.
+func TestBatchWaitsForTheReplicasOfAllServersAtOnce(t *testing.T) {
+	t.Parallel()
+	s := coldCount(t, lua.RetrySafe)
+	var asked sync.WaitGroup
+	asked.Add(2)
+	addrs := make(map[string]string)
+	for _, name := range []string{"one", "two"} {
+		addrs[name] = startFake(t, func(verb string, _ int) string {
+			switch verb {
+			case "PING":
+				return "+PONG"
+			case "WAIT":
+				asked.Done()
+				asked.Wait()
+				return ":2"
+			case "SCRIPT LOAD":
 				return "+" + s.SHA
 			}
 			return ":7"

@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/internal/abreast"
 )
 
 // round sends many calls at once, in one pipeline for each node.
@@ -59,9 +62,19 @@ func (r *round) send(ctx context.Context, calls []*Call) {
 	}
 	r.sendWarm(ctx, pipe, calls, warm)
 	r.confirm(byText, 0, nil)
-	for node, calls := range missing {
-		acked, err := loadAndSend(ctx, r.client, node, calls, r.replicas, r.timeout)
-		r.confirm(calls, acked, err)
+	r.sendToEach(ctx, missing)
+}
+
+// sendToEach sends each node its calls, to all nodes abreast: a node that is slow, or whose replicas are, holds up the
+// calls of no other.
+func (r *round) sendToEach(ctx context.Context, calls map[*redis.Client][]*Call) {
+	nodes := slices.Collect(maps.Keys(calls))
+	acked, errs := make([]int, len(nodes)), make([]error, len(nodes))
+	abreast.Each(len(nodes), func(i int) {
+		acked[i], errs[i] = loadAndSend(ctx, r.client, nodes[i], calls[nodes[i]], r.replicas, r.timeout)
+	})
+	for i, node := range nodes {
+		r.confirm(calls[node], acked[i], errs[i])
 	}
 }
 
