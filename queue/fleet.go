@@ -139,7 +139,7 @@ func (w *WorkerConsumer) UnmarshalJSON(text []byte) error {
 // Three reads. Keys: queues:{luatomic}:workers and :about. Cost: O(n) for n processes.
 func Workers(ctx context.Context, client lua.Client, prefix string) ([]Worker, error) {
 	fleet := keys.NewFleet(prefix)
-	now, err := client.Time(ctx).Result()
+	now, err := nodes.Time(ctx, client, fleet.Workers)
 	if err != nil {
 		return nil, listError(err)
 	}

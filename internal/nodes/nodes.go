@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -92,6 +93,16 @@ func fromMaster(client lua.Client, cmd redis.Cmder) redis.Cmder {
 type atMaster struct{ redis.Cmder }
 
 func (atMaster) Name() string { return "set" }
+
+// Time returns the time of the server that has the key. A TIME without a key goes to any server of a cluster or ring:
+// its clock is another one, and it may be one that does not answer.
+func Time(ctx context.Context, client lua.Client, key string) (time.Time, error) {
+	server, _, err := Of(ctx, client, key)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return server.Time(ctx).Result()
+}
 
 func unguarded(client lua.Client) lua.Client {
 	if g, ok := client.(interface{ Unguarded() lua.Client }); ok {

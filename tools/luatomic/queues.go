@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
@@ -130,7 +132,7 @@ func queuesWorkersCommand() *command {
 				if err != nil {
 					return err
 				}
-				now, err := client.Time(ctx).Result()
+				now, err := nodes.Time(ctx, client, keys.NewFleet(s.prefix).Workers)
 				if err != nil {
 					return err
 				}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/meter"
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/lock"
@@ -110,7 +111,7 @@ func (r *topReader) read(ctx context.Context) {
 	next := r.view
 	var server time.Time
 	next.away = inTime(ctx, func(ctx context.Context) (err error) {
-		server, err = r.client.Time(ctx).Result()
+		server, err = nodes.Time(ctx, r.client, keys.NewFleet(r.prefix).Workers)
 		return err
 	})
 	if isAway(next.away) {
