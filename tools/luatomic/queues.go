@@ -136,29 +136,34 @@ func queuesWorkersCommand() *command {
 				if err != nil {
 					return err
 				}
-				out := s.rows("HOST", "PID", "VERSION", "STARTED", "QUEUE", "TAG", "HOLDS", "OF", "LONGEST")
-				for _, w := range workers {
-					if !s.tables {
-						err = out.add(w)
-					}
-					for _, c := range w.Consumers {
-						longest := "-"
-						if len(c.Holding) > 0 {
-							longest = show.Label(c.Holding[0].ID) + " " + ago(c.Holding[0].Since, now)
-						}
-						if s.tables {
-							err = out.add(nil, w.Host, w.PID, w.Version, ago(w.Started, now), label(c.Queue),
-								label(c.Tag), c.Holds, c.Concurrency, longest)
-						}
-					}
-					if err != nil {
-						return err
-					}
-				}
-				return out.endOr("no process consumes")
+				return s.printWorkers(workers, now)
 			})
 		},
 	}
+}
+
+// printWorkers prints a line for each process, or on a terminal one for each of its consumers.
+func (s *session) printWorkers(workers []queue.Worker, now time.Time) error {
+	out := s.rows("HOST", "PID", "VERSION", "STARTED", "QUEUE", "TAG", "HOLDS", "OF", "LONGEST")
+	for _, w := range workers {
+		if !s.tables {
+			if err := out.add(w); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, c := range w.Consumers {
+			longest := "-"
+			if len(c.Holding) > 0 {
+				longest = show.Label(c.Holding[0].ID) + " " + ago(c.Holding[0].Since, now)
+			}
+			if err := out.add(nil, w.Host, w.PID, w.Version, ago(w.Started, now), label(c.Queue), label(c.Tag),
+				c.Holds, c.Concurrency, longest); err != nil {
+				return err
+			}
+		}
+	}
+	return out.endOr("no process consumes")
 }
 
 const queueResult = `{"queue","paused","limit"}`
