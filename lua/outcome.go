@@ -29,7 +29,7 @@ func classify(cmd *command, err error) *Error {
 		if isReply(err) || isDial(err) {
 			e.Err = fmt.Errorf("connection lost; before that: %w", err)
 		}
-	case errors.Is(err, errDigest), errors.Is(err, redis.ErrClosed), errors.Is(err, errHidden):
+	case errors.Is(err, errDigest), errors.Is(err, redis.ErrClosed), errors.Is(err, errHidden), err == errExited:
 		e.Outcome = ErrNotExecuted
 	case errors.As(err, &reply):
 		classifyReply(cmd.program.script, cmd.program.file(), e, reply.Error())

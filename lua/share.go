@@ -173,6 +173,20 @@ func (c *Call) holds(p unsafe.Pointer) bool {
 // sendTrips makes one attempt for each call. A pipeline of an AutoPipeliner does not wait for more calls, because these
 // calls have already waited.
 func sendTrips(ctx context.Context, trips []trip) {
+	exits := true
+	defer func() {
+		for i := 0; exits && i < len(trips); i++ {
+			trips[i].call.cmd.SetErr(errExited) // a call that has its reply is done
+		}
+	}()
+	makeTrips(ctx, trips)
+	exits = false
+}
+
+// errExited is the error of an attempt that a hook of the client ended.
+var errExited = errors.New("a hook of the client ended the goroutine of the call (runtime.Goexit)")
+
+func makeTrips(ctx context.Context, trips []trip) {
 	client, s := trips[0].client, trips[0].sharing
 	if _, piped := client.(*redis.AutoPipeliner); len(trips) == 1 && !piped {
 		if c := trips[0].call; c.wanted() {

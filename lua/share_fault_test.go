@@ -256,3 +256,26 @@ func TestAnAttemptThatBeginsLateIsNotSent(t *testing.T) {
 		require.Equal(t, before, counted(t, n.direct, key))
 	}
 }
+
+// exits ends the goroutine of each command, as a failed assertion in a hook of a test does.
+type exits struct{}
+
+func (exits) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (exits) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(context.Context, redis.Cmder) error { runtime.Goexit(); return nil }
+}
+func (exits) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(context.Context, []redis.Cmder) error { runtime.Goexit(); return nil }
+}
+
+// A hook that ends the goroutine of a round trip leaves the caller an error, and not waiting for ever.
+func TestAHookThatExitsIsAnError(t *testing.T) {
+	t.Parallel()
+	client := luatomictest.Client(t)
+	client.AddHook(exits{})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	_, err := lua.Run(ctx, client, claim(claimMany(t, 1), "k", "x"), decodeText)
+	require.ErrorIs(t, err, lua.ErrNotExecuted)
+	require.ErrorContains(t, err, "a hook of the client ended the goroutine")
+}

@@ -2,7 +2,10 @@
 // hundred questions come in the time of a few.
 package abreast
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // most is how many are under way at once: few enough for the pool of a client, and for the others on it.
 const most = 16
@@ -10,17 +13,13 @@ const most = 16
 // Each calls f with 0 to n-1, and returns when all calls have ended.
 func Each(n int, f func(i int)) {
 	var calls sync.WaitGroup
-	next := make(chan int)
+	var begun atomic.Int64
 	for range min(n, most) {
 		calls.Go(func() {
-			for i := range next {
+			for i := int(begun.Add(1)) - 1; i < n; i = int(begun.Add(1)) - 1 {
 				f(i)
 			}
 		})
 	}
-	for i := range n {
-		next <- i
-	}
-	close(next)
 	calls.Wait()
 }

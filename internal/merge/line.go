@@ -201,10 +201,25 @@ func (l *Line[T]) returned(age uint64) {
 
 // carry makes the round trip of a call that was alone, and after it those of what waits.
 func (l *Line[T]) carry(p *place[T]) {
-	age := p.age
-	l.send(context.WithoutCancel(p.ctx), p.item[:])
-	p.sent <- struct{}{}
+	age, ctx := p.age, context.WithoutCancel(p.ctx)
+	l.makeTrip(ctx, p.item[:], age, p)
 	l.sendWaiting(l.next(1, age))
+}
+
+// makeTrip sends the items of the places, and wakes their callers. Where a hook of the client ends this goroutine, as a
+// failed assertion in a test does, the callers do not wait for ever, and neither does what comes after them.
+func (l *Line[T]) makeTrip(ctx context.Context, items []T, age uint64, batch ...*place[T]) {
+	exits := true
+	defer func() {
+		for _, p := range batch {
+			p.sent <- struct{}{}
+		}
+		if n := len(batch); exits {
+			reuse.Go(func() { l.sendWaiting(l.next(n, age)) })
+		}
+	}()
+	l.send(ctx, items)
+	exits = false
 }
 
 // sendWaiting sends what waits until nothing does. After each reply the callers that it wakes have their turn first.
@@ -218,10 +233,7 @@ func (l *Line[T]) sendWaiting(batch []*place[T], age uint64) {
 		if len(batch) == 1 {
 			ctx = context.WithoutCancel(batch[0].ctx)
 		}
-		l.send(ctx, items)
-		for _, p := range batch {
-			p.sent <- struct{}{}
-		}
+		l.makeTrip(ctx, items, age, batch...)
 		if n, age := len(batch), age; n > 1 { // copies: the function would take the loop's own to the heap
 			reuse.Behind(func() { l.sendWaiting(l.next(n, age)) })
 			return

@@ -291,6 +291,31 @@ func TestAPanicInARoundTripKeepsNoPlace(t *testing.T) {
 	require.Equal(t, merge.Sent, line.Do(t.Context(), 1, 1))
 }
 
+// A hook of the client that ends the goroutine of a round trip, as a failed assertion in a test does, leaves no caller
+// waiting and keeps no place: neither where a call was alone nor where several shared the round trip.
+func TestARoundTripThatExitsKeepsNoCaller(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	line := merge.New(func(context.Context, []int) { runtime.Goexit() })
+	for range 2 * merge.FewTrips {
+		require.Equal(t, merge.Sent, line.Do(ctx, 0, 1))
+	}
+	line.HadCompany()
+	var callers sync.WaitGroup
+	var left atomic.Int64
+	for range 100 {
+		callers.Go(func() {
+			if line.Do(ctx, 0, 1) != merge.Sent {
+				left.Add(1)
+			}
+		})
+	}
+	callers.Wait()
+	require.Zero(t, left.Load())
+	luatomictest.Eventually(t, 10*time.Second, "no round trip is under way", func() bool { return line.Active() == 0 })
+}
+
 // A place that is spare holds no item, although its goroutine may wait for the next one.
 func TestAnItemIsFreeAfterItsCall(t *testing.T) {
 	type item struct{ _ [64]byte }
