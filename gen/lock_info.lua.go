@@ -18,6 +18,7 @@ var LockInfoScript = lua.Script{
 	Name:     "lock_info",
 	SHA:      LockInfoSHA,
 	Source:   &scripts.LockInfo,
+	Retry:    lua.RetrySafe,
 	ReadOnly: true,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
@@ -50,7 +51,7 @@ type LockInfoResult struct {
 // LockInfo reads the holder of a lock and its waiters.
 //
 //   - Contract: reads only; may run on a replica.
-//   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown.
+//   - Retry: safe; sent again after a lost reply.
 //   - KEYS[1]: lock, string: see lock_acquire.lua.
 //   - KEYS[2]: queue, list: see lock_acquire.lua.
 //   - Reply: remaining: of the lease, or of the lock delay after it.

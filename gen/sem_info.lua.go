@@ -17,6 +17,7 @@ var SemInfoScript = lua.Script{
 	Name:     "sem_info",
 	SHA:      SemInfoSHA,
 	Source:   &scripts.SemInfo,
+	Retry:    lua.RetrySafe,
 	ReadOnly: true,
 	Keys: []lua.Key{
 		{Name: "permits", Type: "zset"},
@@ -50,7 +51,7 @@ type SemInfoResult struct {
 // SemInfo reads the holders of a semaphore and its waiters.
 //
 //   - Contract: reads only; may run on a replica.
-//   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown.
+//   - Retry: safe; sent again after a lost reply.
 //   - KEYS[1]: permits, zset: see sem_acquire.lua.
 //   - KEYS[2]: queue, zset: see sem_acquire.lua.
 //   - Reply: limit: 0 where none is stored; members: permits and their notes, see sem_acquire.lua,

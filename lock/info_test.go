@@ -99,3 +99,33 @@ func TestForceReleaseWhoseReplyIsLost(t *testing.T) {
 	require.NoError(t, err, "nobody holds it, and no reply was lost")
 	require.False(t, done)
 }
+
+// A look changes nothing, so one whose reply is lost is taken again.
+func TestALookIsTakenAgainAfterALostReply(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c, proxy := proxied(t, luatomictest.URL(t))
+	locks, name := lab.Locker(t, c, nil), luatomictest.Namespace(t)
+	_, err := locks.Try(ctx, name)
+	require.NoError(t, err)
+	_, err = locks.Semaphore(name, 2).Try(ctx, 1)
+	require.NoError(t, err)
+	for script, look := range map[*lua.Script]func() (held bool, err error){
+		&gen.LockInfoScript: func() (bool, error) {
+			info, err := locks.Info(ctx, name)
+			return info.Held, err
+		},
+		&gen.SemInfoScript: func() (bool, error) {
+			info, err := locks.Semaphore(name, 2).Info(ctx)
+			return info.Used == 1, err
+		},
+	} {
+		for lost := range 2 { // the first look loads the script
+			proxy.Drop(lost, lab.Sent(script))
+			held, err := look()
+			require.NoError(t, err)
+			require.True(t, held)
+		}
+	}
+	require.Equal(t, 2, proxy.Stats().Lost)
+}

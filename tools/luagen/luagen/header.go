@@ -238,6 +238,9 @@ func (h *headerParser) finish() {
 			"remove @contract",
 		)
 	}
+	if h.Retry.Word == "" && h.ReadOnly {
+		h.Retry.Word = "safe" // there is nothing that a second run could do once more
+	}
 	h.checkRows()
 	h.checkTemplates()
 	h.checkCodes()

@@ -20,6 +20,7 @@ var PeekScript = lua.Script{
 	Name:     "peek",
 	SHA:      PeekSHA,
 	Source:   &peekSource,
+	Retry:    lua.RetrySafe,
 	ReadOnly: true,
 	Keys: []lua.Key{
 		{Name: "lock"},
@@ -40,7 +41,7 @@ type PeekResult struct {
 // Peek looks.
 //
 //   - Contract: reads only; may run on a replica.
-//   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown.
+//   - Retry: safe; sent again after a lost reply.
 //   - KEYS[1]: lock.
 func Peek(ctx context.Context, c lua.Client, p PeekParams) (PeekResult, error) {
 	return lua.Run(ctx, c, p.call(), decodePeek)

@@ -20,6 +20,7 @@ var PickScript = lua.Script{
 	Name:     "pick",
 	SHA:      PickSHA,
 	Source:   &pickSource,
+	Retry:    lua.RetrySafe,
 	ReadOnly: true,
 	Keys: []lua.Key{
 		{Name: "lock"},
@@ -34,7 +35,7 @@ type PickParams struct {
 // Pick returns a number, a list or nothing.
 //
 //   - Contract: reads only; may run on a replica.
-//   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown.
+//   - Retry: safe; sent again after a lost reply.
 //   - KEYS[1]: lock.
 func Pick(ctx context.Context, c lua.Client, p PickParams) (any, error) {
 	return lua.Run(ctx, c, p.call(), decodePick)

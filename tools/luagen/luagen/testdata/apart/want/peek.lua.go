@@ -20,6 +20,7 @@ var PeekScript = lua.Script{
 	Name:     "peek",
 	SHA:      PeekSHA,
 	Source:   &scripts.Peek,
+	Retry:    lua.RetrySafe,
 	ReadOnly: true,
 	Keys: []lua.Key{
 		{Name: "stock", Type: "string"},
@@ -35,7 +36,7 @@ type PeekParams struct {
 // Peek tells whether a key is there.
 //
 //   - Contract: reads only; may run on a replica.
-//   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown.
+//   - Retry: safe; sent again after a lost reply.
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
 //     lua.ErrFenced.
 //   - KEYS[1]: stock, string.

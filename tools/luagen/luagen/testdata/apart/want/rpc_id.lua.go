@@ -17,6 +17,7 @@ var RPCIDScript = lua.Script{
 	Name:     "rpc_id",
 	SHA:      RPCIDSHA,
 	Source:   &scripts.RPCID,
+	Retry:    lua.RetrySafe,
 	ReadOnly: true,
 	Keys: []lua.Key{
 		{Name: "counter", Type: "string"},
@@ -31,7 +32,7 @@ type RPCIDParams struct {
 // RPCID reads a number.
 //
 //   - Contract: reads only; may run on a replica.
-//   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown.
+//   - Retry: safe; sent again after a lost reply.
 //   - KEYS[1]: counter, string.
 func RPCID(ctx context.Context, c lua.Client, p RPCIDParams) (lua.Opt[int64], error) {
 	return lua.Run(ctx, c, p.call(), decodeRPCID)

@@ -20,6 +20,7 @@ var ListJobsScript = lua.Script{
 	Name:     "list_jobs",
 	SHA:      ListJobsSHA,
 	Source:   &listJobsSource,
+	Retry:    lua.RetrySafe,
 	ReadOnly: true,
 	Keys: []lua.Key{
 		{Name: "jobs", Type: "zset"},
@@ -41,7 +42,7 @@ type ListJobsRow struct {
 // ListJobs reads rows.
 //
 //   - Contract: reads only; may run on a replica.
-//   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown.
+//   - Retry: safe; sent again after a lost reply.
 //   - KEYS[1]: jobs, zset.
 func ListJobs(ctx context.Context, c lua.Client, p ListJobsParams) ([]ListJobsRow, error) {
 	return lua.Run(ctx, c, p.call(), decodeListJobs)

@@ -20,6 +20,7 @@ var NoneScript = lua.Script{
 	Name:     "none",
 	SHA:      NoneSHA,
 	Source:   &noneSource,
+	Retry:    lua.RetrySafe,
 	ReadOnly: true,
 }
 
@@ -42,7 +43,7 @@ type NoneResult struct {
 // None returns no rows in the cheap way.
 //
 //   - Contract: reads only; may run on a replica.
-//   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown.
+//   - Retry: safe; sent again after a lost reply.
 func None(ctx context.Context, c lua.Client, p NoneParams) (NoneResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeNone)
 }

@@ -21,6 +21,7 @@ var ReadModeScript = lua.Script{
 	Name:     "get_mode",
 	SHA:      ReadModeSHA,
 	Source:   &readModeSource,
+	Retry:    lua.RetrySafe,
 	ReadOnly: true,
 	Keys: []lua.Key{
 		{Name: "job", Type: "string"},
@@ -55,7 +56,7 @@ func (v ReadModeResult) String() string {
 // ReadMode reads an optional enum.
 //
 //   - Contract: reads only; may run on a replica.
-//   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown.
+//   - Retry: safe; sent again after a lost reply.
 //   - KEYS[1]: job, string.
 func ReadMode(ctx context.Context, c lua.Client, p ReadModeParams) (lua.Opt[ReadModeResult], error) {
 	return lua.Run(ctx, c, p.call(), decodeReadMode)

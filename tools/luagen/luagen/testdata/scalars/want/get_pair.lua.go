@@ -21,6 +21,7 @@ var GetPairScript = lua.Script{
 	Name:     "get_pair",
 	SHA:      GetPairSHA,
 	Source:   &getPairSource,
+	Retry:    lua.RetrySafe,
 	ReadOnly: true,
 	Keys: []lua.Key{
 		{Name: "job", Type: "hash"},
@@ -41,7 +42,7 @@ type GetPairResult struct {
 // GetPair reads two fields, if there are any.
 //
 //   - Contract: reads only; may run on a replica.
-//   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown.
+//   - Retry: safe; sent again after a lost reply.
 //   - KEYS[1]: job, hash.
 func GetPair(ctx context.Context, c lua.Client, p GetPairParams) (lua.Opt[GetPairResult], error) {
 	return lua.Run(ctx, c, p.call(), decodeGetPair)

@@ -21,6 +21,7 @@ var GetStateScript = lua.Script{
 	Name:     "get_state",
 	SHA:      GetStateSHA,
 	Source:   &getStateSource,
+	Retry:    lua.RetrySafe,
 	ReadOnly: true,
 	Keys: []lua.Key{
 		{Name: "job", Type: "string"},
@@ -55,7 +56,7 @@ func (v GetStateResult) String() string {
 // GetState reads an enum.
 //
 //   - Contract: reads only; may run on a replica.
-//   - Retry: never after a lost reply; then the error is lua.ErrOutcomeUnknown.
+//   - Retry: safe; sent again after a lost reply.
 //   - KEYS[1]: job, string.
 func GetState(ctx context.Context, c lua.Client, p GetStateParams) (GetStateResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeGetState)
