@@ -47,10 +47,11 @@ name, which is a lock of its own.
 In another dialect a lock has no order, and no fence but that of --dialect plain with --fence; it
 refuses the flags that it cannot honour, and the token is the value of its key.
 SIGINT, SIGTERM and SIGHUP go to CMD; SIGKILL of this process also ends CMD on Linux, but not what
-CMD has started. The lock is released when CMD has ended, in whatever way.
-The exit code is CMD's, 128 plus the number if a signal ended it, 127 if there is no CMD, 126 if it
-cannot run; 75 if the lock was not obtained, 1 if it was lost, or its release was not confirmed and
-CMD ended with 0.`,
+CMD has started. The lock is released when CMD has ended, in whatever way; a third Ctrl-C after that
+does not wait for the release.
+The exit code is CMD's, 128 plus the number if a signal ended it, 127 if CMD is not found, 126 if it
+cannot run; 75 to try later: the lock is held, --replicas did not confirm it, or --wait is over; 1 if
+the lock was lost, the server cannot be used, or CMD ended with 0 and the release was not confirmed.`,
 		output:  `CMD's own`,
 		example: `luatomic lock nightly --ttl 30s --wait 5m -- sh -c 'echo fence $LUATOMIC_FENCE'`,
 		flags: func(fs *flag.FlagSet) {
@@ -171,7 +172,7 @@ func (l *lockCmd) runWith(s *session, obtain func(*session, *lock.Locker) (*lock
 	}
 	work, lost := l.runChild(s, lease.Keep, "LUATOMIC_FENCE="+strconv.FormatInt(lease.Fence(), 10),
 		"LUATOMIC_KEY="+lease.Key(), "LUATOMIC_TOKEN="+lease.Token())
-	// Signals go to the child by now, so the release is not cut short.
+	// No context of a signal cuts the release short: the third signal after the child ends the program.
 	return lockOutcome(s, work, lost, lease.Release(context.Background()))
 }
 
@@ -273,11 +274,11 @@ func (l *lockCmd) runChild(s *session, keep func(context.Context) context.Contex
 	if err != nil {
 		return asShell(fmt.Errorf("cannot run %q: %w", s.child[0], err)), nil
 	}
-	s.signals.forwardTo(func(sig os.Signal) {
+	defer s.signals.forwardTo(func(sig os.Signal) {
 		if number, ok := sig.(syscall.Signal); ok {
 			signalGroup(cmd, number)
 		}
-	})
+	})()
 	select {
 	case <-running.done:
 	case <-kept.Done():

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -130,4 +131,45 @@ func TestLostBeforeTheCommandIsStarted(t *testing.T) {
 		require.ErrorContains(t, lost, "; the command was not started")
 		require.NoFileExists(t, started)
 	}
+}
+
+// A release at a server that hangs takes seconds. Interrupts then end the program, as they do anywhere else: CMD, to
+// which they went, has ended.
+func TestInterruptsEndAReleaseThatHangs(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	t.Cleanup(server.Resume)
+	end := filepath.Join(t.TempDir(), "end")
+	c := (&env{t: t, url: server.URL()}).start("lock", "x", "--ttl", "1h", "--", "sh", "-c",
+		`trap '' INT; echo started >&2; while [ ! -e "$0" ]; do sleep 0.05; done; echo ended >&2; exit 5`, end)
+	c.shows("started")
+	server.Pause()
+	require.NoError(t, os.WriteFile(end, nil, 0o600))
+	c.shows("ended")
+	ended := make(chan int, 1)
+	go func() { ended <- c.wait() }()
+	every := time.NewTicker(100 * time.Millisecond)
+	defer every.Stop()
+	for began := time.Now(); ; {
+		select {
+		case code := <-ended:
+			require.Equal(t, exitInterrupted, code, c.stderr.String())
+			require.Less(t, time.Since(began), 8*time.Second, "the release tries for 10 s")
+			return
+		case <-every.C:
+			_ = c.cmd.Process.Signal(os.Interrupt) // it may have ended
+		}
+	}
+}
+
+// The cures of the library that name a method are of no use in a shell.
+func TestTheErrorOfAReleaseNamesNoMethod(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	lease, err := lock.New(server.Client(), &lock.Options{TTL: time.Hour}).Try(t.Context(), "x")
+	require.NoError(t, err)
+	server.Kill()
+	err = lease.Release(t.Context())
+	require.ErrorContains(t, err, "call Release again")
+	require.Regexp(t, `refused; the lease ends in .*s$`, oneLine(err))
 }

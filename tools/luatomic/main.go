@@ -119,8 +119,8 @@ func complain(w io.Writer, err error) {
 }
 
 // flagNames are the flags that set here what an error of the library names.
-var flagNames = strings.NewReplacer(", or extend in time", "", "queue.Options.Lease", "--lease",
-	"Options.Keys", "--keys")
+var flagNames = strings.NewReplacer(", or extend in time", "", "call Release again, or ", "",
+	"queue.Options.Lease", "--lease", "Options.Keys", "--keys")
 
 // oneLine is the text of an error without line ends and without the library's name.
 func oneLine(err error) string {

@@ -70,13 +70,18 @@ func (s *signals) taken(sig os.Signal) bool {
 	return s.interruptedBy(sig)
 }
 
-// forwardTo passes the signals to f from now on, and the one that came before, if any.
-func (s *signals) forwardTo(f func(os.Signal)) {
+// forwardTo passes the signals to f until stop is called, and the one that came before, if any.
+func (s *signals) forwardTo(f func(os.Signal)) (stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forward = f
 	if s.first != nil {
 		f(s.first)
+	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.forward = nil
 	}
 }
 

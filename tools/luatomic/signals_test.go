@@ -16,10 +16,13 @@ func TestSignalBeforeTheChildIsPassedOn(t *testing.T) {
 	s.got <- syscall.SIGHUP
 	<-s.stop.Done()
 	var passed []os.Signal
-	s.forwardTo(func(sig os.Signal) { passed = append(passed, sig) })
+	kept := s.forwardTo(func(sig os.Signal) { passed = append(passed, sig) })
 	require.Equal(t, []os.Signal{syscall.SIGHUP}, passed)
 	s.interrupt()
 	require.Len(t, passed, 1)
 	require.True(t, s.taken(os.Interrupt))
 	require.Equal(t, []os.Signal{syscall.SIGHUP, os.Interrupt}, passed)
+	kept()
+	require.False(t, s.taken(os.Interrupt), "the child has ended, and its group may be that of others")
+	require.Len(t, passed, 2)
 }
