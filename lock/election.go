@@ -175,7 +175,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 
 // Observe yields who leads: first the present leader, then each change. A change is another leader, no leader, or
 // another value. Observe misses a leader that came and went between two reads. It ends with ctx, or when the caller
-// leaves the loop.
+// leaves the loop. When the Locker is closed, it yields ErrClosed and ends.
 //
 // Changes are published. Between them Observe sends one command for each lease that it sees: it reads again when the
 // lease that it knows of should be over. That covers leaders that die and notifications that are lost. When a read
@@ -183,22 +183,30 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 // Keys: lock:{name}, lockq:{name}. Channel: lock:{name}:e.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
+		h := e.locker.hub
 		k, err := e.locker.keysOf(e.name)
+		if err == nil {
+			err = h.open()
+		}
 		if err != nil {
 			yield(Leader{}, err)
 			return
 		}
-		o := e.locker.hub.observers.add(k.Observers())
+		ctx, free := h.calls.Bind(ctx, ErrClosed)
+		defer free()
+		o := h.observers.add(k.Observers())
 		defer o.remove()
-		e.observe(ctx, o, yield)
+		if e.observe(ctx, o, yield) && context.Cause(ctx) == ErrClosed {
+			yield(Leader{}, ErrClosed)
+		}
 	}
 }
 
 // readAgain is the longest time between two reads of Observe after one that failed, and while it is not subscribed.
 const readAgain = 5 * time.Second
 
-// observe reads who leads until ctx ends or yield returns false.
-func (e *Election) observe(ctx context.Context, o *observer, yield func(Leader, error) bool) {
+// observe reads who leads until ctx ends or yield returns false. It reports whether yield wants more.
+func (e *Election) observe(ctx context.Context, o *observer, yield func(Leader, error) bool) (more bool) {
 	var last Leader
 	for first := true; ctx.Err() == nil; {
 		o.subscribe(ctx)
@@ -206,9 +214,9 @@ func (e *Election) observe(ctx context.Context, o *observer, yield func(Leader, 
 		changed := err == nil && (first || now.Fence != last.Fence || now.Value != last.Value)
 		switch {
 		case ctx.Err() != nil:
-			return
+			return true
 		case err != nil && !yield(Leader{}, err), changed && !yield(now, nil):
-			return
+			return false
 		case err == nil:
 			last, first = now, false
 		}
@@ -221,4 +229,5 @@ func (e *Election) observe(ctx context.Context, o *observer, yield func(Leader, 
 		}
 		o.wait(ctx, wait)
 	}
+	return true
 }

@@ -54,7 +54,8 @@ func newHub(client lua.Client, prefix string) *hub {
 	return h
 }
 
-// ErrClosed is the error of an Acquire that waits when its Locker is closed, and of each acquire after that.
+// ErrClosed is the error of an Acquire that waits when its Locker is closed, and of each acquire after that. It also
+// ends Election.Observe.
 var ErrClosed = errors.New("luatomic: locker closed")
 
 // end closes the connections and ends the waiters and the renewals.
@@ -78,7 +79,7 @@ func (h *hub) enter(ctx context.Context) (bound context.Context, leave func(), e
 	}, nil
 }
 
-// open returns ErrClosed when the hub was closed while the server granted something: no keeper would renew the lease.
+// open returns ErrClosed after Close: no keeper would renew a lease, and no message arrives.
 func (h *hub) open() error {
 	select {
 	case <-h.calls.Closed():

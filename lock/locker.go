@@ -215,10 +215,11 @@ func (l *Locker) With(opts Options) *Locker {
 }
 
 // Close closes the connections on which the Locker is subscribed. An Acquire that waits returns ErrClosed. So does each
-// acquire after Close, of any kind, and it sends nothing. Leases are no longer renewed. Close releases no lease and
-// does not close the client. It waits up to half a second until the acquires that it ends, or whose ctx has ended, have
-// left the queue. So a program that ends after Close leaves nothing in the queue. A Locker that never waited for a lock
-// nor kept a lease need not be closed. The error is always nil.
+// acquire after Close, of any kind, and it sends nothing. An Election.Observe yields ErrClosed and ends. Leases are no
+// longer renewed. Close releases no lease and does not close the client. It waits up to half a second until the
+// acquires that it ends, or whose ctx has ended, have left the queue. So a program that ends after Close leaves nothing
+// in the queue. A Locker that never waited for a lock, kept a lease or observed an election need not be closed. The
+// error is always nil.
 func (l *Locker) Close() error {
 	l.hub.end()
 	return nil
