@@ -267,8 +267,8 @@ func (l *Locker) Do(ctx context.Context, name string, f func(context.Context, *L
 }
 
 // TryDo acquires the lock if it is free, as Try does, and runs f under it, as Do does. Otherwise it returns a
-// *HeldError, and f does not run. So only one of many processes does the work that is due. Keys: lock:{name},
-// lockq:{name}. Cost: O(1).
+// *HeldError, and f does not run. A process that comes after the release runs f too. For work that is due once, f
+// checks under the lock whether it is done. Keys: lock:{name}, lockq:{name}. Cost: O(1).
 func (l *Locker) TryDo(ctx context.Context, name string, f func(context.Context, *Lease) error) error {
 	lease, err := l.newLease(name)
 	if err != nil {

@@ -41,7 +41,8 @@ LUATOMIC_TOKEN in its environment. The fence grows with each holder: send it alo
 let the store refuse a smaller one than it has seen. The token names the lease, for guarded scripts.
 The lease is renewed while CMD runs. If the lock is lost or taken away, or --max-hold is over, CMD
 and what it started are killed: SIGTERM, after 2 s SIGKILL.
-Waiters are served in order of arrival; a waiter that is interrupted leaves the queue. Readers
+Waiters are served in order of arrival; a waiter that is interrupted leaves the queue. The lock does
+not know what was done: the next process that gets it runs its CMD too. Readers
 (--read) exclude writers (--write), not each other. Without either flag it is the plain lock of the
 name, which is a lock of its own.
 In another dialect a lock has no order, and no fence but that of --dialect plain with --fence; it
