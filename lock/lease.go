@@ -203,8 +203,11 @@ func (h *holder) Extend(b *lua.Batch, ttl time.Duration) (outcome func() error) 
 	return h.request.scripts.extend(b, &h.request, ttl)
 }
 
-// Release gives the lock back.
+// Release gives the lock back. If the lease was lost, the lock is closed for the LockDelay, which a release would end.
 func (h *holder) Release(ctx context.Context) error {
+	if lost := h.state.Err(); h.request.opts.LockDelay > 0 && errors.Is(lost, ErrLost) && !errors.Is(lost, ErrMaxHold) {
+		return nil
+	}
 	return h.request.scripts.release(ctx, &h.request, h.fence)
 }
 

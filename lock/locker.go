@@ -97,7 +97,7 @@ type Options struct {
 	// Do calls, or at the end of the TTL. So TTL need not be longer than MaxHold.
 	MaxHold time.Duration
 	// LockDelay is how long the lock stays closed after a lease that ended without a release, so that the old holder's
-	// last writes can arrive.
+	// last writes can arrive. A Release after the end of the lease sends nothing and leaves the lock closed.
 	LockDelay time.Duration
 	// Replicas is how many replicas must confirm an acquire within ReplicaTimeout, whose default is 1 s. If fewer do,
 	// the lock is released and the error is ErrNotReplicated. A failover can still lose the lock, but the time in which

@@ -81,18 +81,19 @@ func (ls Leases) together(ctx context.Context, f func(context.Context, *Lease) e
 	return errors.Join(errs...)
 }
 
-// abandon releases leases that are of no use. A lost lease is no error here. When ctx ends, the caller returns and the
-// call goes on.
+// abandon releases leases that are of no use. A lost lease is no error here. It has protected nothing, so withdraw ends
+// its LockDelay. When ctx ends, the caller returns and the call goes on.
 func (ls Leases) abandon(ctx context.Context) error {
 	if len(ls) == 0 {
 		return nil
 	}
 	return behind(ctx, ls[0].hub.calls, func(ctx context.Context) error {
 		return ls.together(ctx, func(ctx context.Context, l *Lease) error {
-			if err := l.Release(ctx); err != nil && !errors.Is(err, ErrLost) {
-				return err
+			err := l.Release(ctx)
+			if errors.Is(err, ErrLost) {
+				err = l.request.withdraw(ctx, "")
 			}
-			return nil
+			return err
 		})
 	})
 }
