@@ -21,7 +21,7 @@ var LockTryScript = lua.Script{
 	SHA:         LockTrySHA,
 	Source:      &scripts.LockTry,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 33,
+	WritesAfter: 52,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 	},

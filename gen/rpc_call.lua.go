@@ -21,7 +21,7 @@ var RPCCallScript = lua.Script{
 	SHA:         RPCCallSHA,
 	Source:      &scripts.RPCCall,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 46,
+	WritesAfter: 69,
 	Keys: []lua.Key{
 		{Name: "nodes", Type: "zset"},
 		{Name: "record", Type: "string"},

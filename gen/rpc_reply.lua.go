@@ -21,7 +21,7 @@ var RPCReplyScript = lua.Script{
 	SHA:         RPCReplySHA,
 	Source:      &scripts.RPCReply,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 35,
+	WritesAfter: 68,
 	Keys: []lua.Key{
 		{Name: "record", Type: "string"},
 	},

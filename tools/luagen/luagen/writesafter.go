@@ -10,7 +10,8 @@ import (
 // its guard may have changed something.
 //
 // Without loops and functions the server runs a script in the order of its text, so what stands before the first write
-// runs before it. The search stops at the first function, and at the first loop with a write.
+// runs before it. The search stops at the first function, and at the first loop with a write. Only the loop over the
+// rows of a script for many is no such loop: a row that failed is sent by itself, and then the loop has one turn.
 func (s *Script) writesAfter() int {
 	if g := s.guardFile; g != nil && firstEffect(g).node != nil {
 		return 0
@@ -58,7 +59,7 @@ func (c effect) changes(n luaast.Node) bool {
 	case *luaast.Func:
 		return true
 	case *luaast.While, *luaast.Repeat, *luaast.NumFor, *luaast.GenFor:
-		return c.repeats(n)
+		return !c.visitsRows(n) && c.repeats(n)
 	case *luaast.Call:
 		_, isCommand := c.byNode[n]
 		return isCommand && !c.reads(n)
@@ -68,6 +69,37 @@ func (c effect) changes(n luaast.Node) bool {
 		return c.hides(n)
 	}
 	return false
+}
+
+// visitsRows reports a loop over the rows of a script for many.
+func (c effect) visitsRows(loop luaast.Node) bool {
+	if c.Merge == 0 {
+		return false
+	}
+	keys := len(c.Keys) // of a row
+	switch n := loop.(type) {
+	case *luaast.GenFor:
+		call, ok := n.Exprs[0].(*luaast.Call)
+		return ok && keys == 1 && builtin(call) == "ipairs" && len(call.Args) == 1 && isGlobal(call.Args[0], "KEYS")
+	case *luaast.NumFor:
+		if limit, ok := n.Limit.(*luaast.Binary); ok && limit.Op == "/" && n.Step == nil {
+			return isNumber(n.Start, 1) && isCount(limit.L, "KEYS") && isNumber(limit.R, keys)
+		}
+		whole := n.Step == nil && keys == 1 || isNumber(n.Step, keys)
+		return isNumber(n.Start, 1) && isCount(n.Limit, "KEYS") && whole
+	}
+	return false
+}
+
+func isNumber(e luaast.Expr, value int) bool {
+	n, ok := e.(*luaast.Number)
+	return ok && n.Value == float64(value)
+}
+
+// isCount reports #list for a global list.
+func isCount(e luaast.Expr, list string) bool {
+	count, ok := e.(*luaast.Unary)
+	return ok && count.Op == "#" && isGlobal(count.X, list)
 }
 
 // runsHidden are the globals through which a script runs what its text does not show.

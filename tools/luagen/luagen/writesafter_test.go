@@ -72,6 +72,36 @@ func TestLinesBeforeTheFirstWrite(t *testing.T) {
 	}
 }
 
+// A row of a script for many that fails is sent by itself, and then the loop over the rows has one turn. No other loop
+// is known to have one.
+func TestLinesBeforeTheFirstWriteOfARow(t *testing.T) {
+	t.Parallel()
+	const write = " do\n  redis.call('GET', KEYS[1])\n  redis.call('DEL', KEYS[1])\n  error('x')\nend"
+	for loop, rows := range map[string][3]bool{ // of one to three keys
+		"for i, k in ipairs(KEYS)":         {true, false, false},
+		"for i, k in pairs(KEYS)":          {},
+		"for i, k in ipairs(ARGV)":         {},
+		"for i, k in ipairs({1, 2})":       {},
+		"for i, k in next, KEYS":           {},
+		"for i = 1, #KEYS":                 {true, false, false},
+		"for i = 1, #KEYS, 2":              {false, true, false},
+		"for i = 1, #KEYS / 3":             {false, false, true},
+		"for i = 1, #KEYS / 3, 1":          {},
+		"for i = 0, #KEYS, 2":              {},
+		"for i = 1, #ARGV":                 {},
+		"for i = 1, 2":                     {},
+		"for i = 1, #KEYS do for j = 1, 2": {},
+	} {
+		for i, once := range rows {
+			s, _ := Parse("x.lua", loop+write+strings.Repeat(" end", strings.Count(loop, " do ")))
+			s.Merge, s.Keys = 64, make([]Key, i+1)
+			require.Equal(t, map[bool]int{true: 3, false: 0}[once], s.writesAfter(), "%s, %d keys", loop, i+1)
+			s.Merge = 0
+			require.Zero(t, s.writesAfter(), loop)
+		}
+	}
+}
+
 // A guard runs before the script: what it writes is there when the script stops.
 func TestAGuardThatWritesLeavesNoLineBeforeTheFirstWrite(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,7 @@ var ClaimScript = lua.Script{
 	SHA:         ClaimSHA,
 	Source:      &claimSource,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 12,
+	WritesAfter: 14,
 	Keys: []lua.Key{
 		{Name: "item", Type: "string"},
 	},

@@ -23,7 +23,7 @@ var PutScript = lua.Script{
 	SHA:         PutSHA,
 	Source:      &putSource,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 10,
+	WritesAfter: 15,
 	Keys: []lua.Key{
 		{Name: "one", Type: "string"},
 		{Name: "two", Type: "string"},
