@@ -12,7 +12,7 @@ import (
 )
 
 // LockAcquireSHA is the SHA-1 of lock_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireSHA = "adb4021562b579617457b18dd322299e66f9c783"
+const LockAcquireSHA = "368dc889a186a7a29d1b00691263b0ab2fb78dcd"
 
 // LockAcquireScript is scripts/lock_acquire.lua.
 var LockAcquireScript = lua.Script{

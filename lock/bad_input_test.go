@@ -336,3 +336,21 @@ func TestListsPassOverForeignValues(t *testing.T) {
 	require.Len(t, permits, 1)
 	require.Contains(t, permits, "mine")
 }
+
+// A key of another type in the place of the queue fails an acquire that would wait. It changes nothing for the holder.
+func TestAForeignQueueKeepsNoLockClosed(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l, name, c := lab.NewLocker(t, &lock.Options{TTL: time.Minute})
+	lease, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	require.NoError(t, c.HSet(ctx, "lockq:{"+name+"}", "a", "b").Err())
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	_, err = l.Acquire(ctx, name)
+	require.ErrorIs(t, err, lua.ErrWrongType)
+	require.NoError(t, lease.Release(ctx))
+	again, err := l.Try(ctx, name)
+	require.NoError(t, err)
+	require.NoError(t, again.Release(ctx))
+}

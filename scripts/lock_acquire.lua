@@ -128,16 +128,16 @@ left = holder ~= '-' and left + delay or 0
 local place, places = 0, 0
 local waits = left <= 0 and redis.call('EXISTS', queue) == 1
 if entry ~= '' and (left > 0 or waits) then
+  places = redis.call('LLEN', queue) -- a key of another type stops the call here
   place = fresh == '0' and redis.call('LPOS', queue, entry) and 1 or 2
   if left > 0 and sign == '0' then
     -- The sign is written first: without an entry it is harmless, an entry without it is not found.
     redis.call('SET', lock, lock_record(fence_was, 1, void, tail), 'KEEPTTL')
   end
   if place == 2 then
-    redis.call('RPUSH', queue, entry)
+    places = redis.call('RPUSH', queue, entry)
   end
   redis.call('PEXPIRE', queue, 120000)
-  places = redis.call('LLEN', queue)
 end
 if left > 0 then
   return {0, place, fence_was, left, places, note, now_us}
