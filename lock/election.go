@@ -75,9 +75,21 @@ func (e *Election) Lead(ctx context.Context, value string, f func(context.Contex
 
 // candidate makes the request of one candidate.
 func (e *Election) candidate(value string) (*Lease, error) {
+	if err := checkValue("campaign", e.name, value); err != nil {
+		return nil, err
+	}
 	opts := e.locker.opts
 	opts.Note = value
 	return newLocker(e.locker.hub, opts).newLease(e.name)
+}
+
+// checkValue reports a value that is too long for the note that it becomes.
+func checkValue(doing, name, value string) error {
+	if len(value) <= maxNote {
+		return nil
+	}
+	size := &lua.SizeError{What: "value", N: len(value), Max: maxNote, Unit: "bytes"}
+	return fmt.Errorf("luatomic: %s %q: %w", doing, name, size)
 }
 
 // notify tells the observers to read who leads. If it fails, they read when the lease that they know of is over.
@@ -123,9 +135,8 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	if l.Err() != nil {
 		return l.Extend(ctx) // it sends nothing, and says why
 	}
-	if len(value) > maxNote {
-		err := &lua.SizeError{What: "value", N: len(value), Max: maxNote, Unit: "bytes"}
-		return fmt.Errorf("luatomic: proclaim %q: %w", l.Name(), err)
+	if err := checkValue("proclaim", l.Name(), value); err != nil {
+		return err
 	}
 	r, held := l.lease.again(), false
 	err := r.voidAfter(ctx, func(ctx context.Context) (err error) {

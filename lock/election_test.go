@@ -103,6 +103,7 @@ func TestElectionCampaignObserveResign(t *testing.T) {
 
 	_, err = e.Campaign(ctx, strings.Repeat("x", 1025))
 	require.ErrorIs(t, err, lua.ErrTooLarge)
+	require.ErrorContains(t, err, "too large: value", "and not the field that the caller does not set")
 }
 
 func TestProclaimSaysThatTheLeadershipWasTakenAway(t *testing.T) {
