@@ -43,11 +43,10 @@ func (t *Telemetry) call(ctx context.Context, call *rpc.Outgoing, next func(cont
 	return err
 }
 
-// serve makes the span of a handler, a child of the caller's span.
+// serve makes the span of a handler: a child of the caller's span, or a root if the call has no span context.
 func (t *Telemetry) serve(ctx context.Context, call rpc.CallInfo, next func(context.Context) error) (err error) {
-	ctx = t.propagator.Extract(ctx, propagation.MapCarrier(call.Headers))
-	ctx, span := t.tracer.Start(ctx, readable(call.Method), trace.WithSpanKind(trace.SpanKindServer),
-		method(call.Method),
+	ctx, span := t.tracer.Start(t.received(ctx, call.Headers), readable(call.Method),
+		trace.WithSpanKind(trace.SpanKindServer), method(call.Method),
 		trace.WithAttributes(attribute.Int("luatomic.attempt", call.Attempt)))
 	err = errHandler
 	defer func() { end(span, err) }()

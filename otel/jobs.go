@@ -16,8 +16,10 @@ import (
 // changed. A job with headers costs more than a bare one: two more keys, and no shared round trip.
 func (t *Telemetry) Push(ctx context.Context, q *queue.Queue, jobs ...queue.Job) (queue.Pushed, error) {
 	ctx, span := t.tracer.Start(ctx, readable("send "+q.Name()), trace.WithSpanKind(trace.SpanKindProducer),
-		trace.WithAttributes(destination(q, "send", "send")...),
-		trace.WithAttributes(attribute.Int("messaging.batch.message_count", len(jobs))))
+		trace.WithAttributes(destination(q, "send")...))
+	if len(jobs) != 1 {
+		span.SetAttributes(attribute.Int("messaging.batch.message_count", len(jobs)))
+	}
 	traced := make([]queue.Job, len(jobs))
 	for i, j := range jobs {
 		traced[i] = t.Inject(ctx, j)
@@ -51,9 +53,8 @@ func (t *Telemetry) Inject(ctx context.Context, j queue.Job) queue.Job {
 // has no span context. A retry is another span of the same trace.
 func (t *Telemetry) Handle(q *queue.Queue, h queue.Handler) queue.Handler {
 	return func(ctx context.Context, d *queue.Delivery) (err error) {
-		ctx = t.propagator.Extract(ctx, propagation.MapCarrier(d.Headers))
-		ctx, span := t.tracer.Start(ctx, readable("process "+q.Name()), trace.WithSpanKind(trace.SpanKindConsumer),
-			trace.WithAttributes(destination(q, "process", "process")...),
+		ctx, span := t.tracer.Start(t.received(ctx, d.Headers), readable("process "+q.Name()),
+			trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(destination(q, "process")...),
 			trace.WithAttributes(
 				text("messaging.message.id", d.ID),
 				attribute.Int("messaging.message.body.size", len(d.Body)),
@@ -68,12 +69,12 @@ func (t *Telemetry) Handle(q *queue.Queue, h queue.Handler) queue.Handler {
 	}
 }
 
-func destination(q *queue.Queue, operation, kind string) []attribute.KeyValue {
+func destination(q *queue.Queue, operation string) []attribute.KeyValue {
 	of := []attribute.KeyValue{
 		attribute.String("messaging.system", "luatomic"),
 		text("messaging.destination.name", q.Name()),
 		attribute.String("messaging.operation.name", operation),
-		attribute.String("messaging.operation.type", kind),
+		attribute.String("messaging.operation.type", operation),
 	}
 	if q.Tag() != "" { // queues of one name differ by it
 		of = append(of, text("luatomic.tag", q.Tag()))

@@ -17,6 +17,7 @@ package otel
 import (
 	"context"
 	"fmt"
+	"time"
 
 	api "go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -40,6 +41,9 @@ type Options struct {
 	Propagator propagation.TextMapPropagator
 	// LockGroup is the LockGroup of [observe.MeterOptions].
 	LockGroup func(name string) string
+	// Timeout bounds one read of the census. Default 5 s. It must be less than the time of a collection, which drops
+	// all measurements of the process if its own time ends.
+	Timeout time.Duration
 }
 
 // Telemetry makes spans and measurements. Its methods are safe for concurrent use. Job and Lock of the Meter are for
@@ -49,6 +53,7 @@ type Telemetry struct {
 	tracer     trace.Tracer
 	meter      metric.Meter
 	propagator propagation.TextMapPropagator
+	timeout    time.Duration
 }
 
 // New returns a Telemetry; nil options mean the defaults. It fails if the MeterProvider refuses an instrument.
@@ -66,8 +71,12 @@ func New(opts *Options) (*Telemetry, error) {
 	if o.Propagator == nil {
 		o.Propagator = propagation.TraceContext{}
 	}
+	if o.Timeout <= 0 {
+		o.Timeout = 5 * time.Second
+	}
 	t := &Telemetry{
 		tracer: o.TracerProvider.Tracer(scope), meter: o.MeterProvider.Meter(scope), propagator: o.Propagator,
+		timeout: o.Timeout,
 	}
 	r, err := newRecorder(t.meter)
 	if err != nil {
@@ -83,6 +92,13 @@ func readable(name string) string { return show.Label(name) }
 
 // text returns an attribute whose value is a name.
 func text(key, name string) attribute.KeyValue { return attribute.String(key, readable(name)) }
+
+// received returns ctx with the span context of the headers of a job or a call, or with none. The span in which the
+// program started its consumer or node is no parent: its trace would get all jobs and calls, and never end.
+func (t *Telemetry) received(ctx context.Context, headers map[string]string) context.Context {
+	ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
+	return t.propagator.Extract(ctx, propagation.MapCarrier(headers))
+}
 
 // end ends a span with its outcome.
 func end(span trace.Span, err error) {
@@ -157,6 +173,8 @@ func (t *Telemetry) Watch(census *observe.Census) (metric.Registration, error) {
 		gauges[i], all = g, append(all, g)
 	}
 	return t.meter.RegisterCallback(func(ctx context.Context, to metric.Observer) error {
+		ctx, cancel := context.WithTimeout(ctx, t.timeout)
+		defer cancel()
 		return census.Read(ctx, observed{gauges, to})
 	}, all...)
 }

@@ -106,7 +106,6 @@ func TestRunIsAChildOfItsPush(t *testing.T) {
 	}
 }
 
-// A handler's span is a child of its caller's, and knows its node.
 // Queues of one name differ by their tag, in spans as in measurements.
 func TestSpansHaveTheTagOfTheQueue(t *testing.T) {
 	t.Parallel()
@@ -130,6 +129,7 @@ func TestSpansHaveTheTagOfTheQueue(t *testing.T) {
 	}
 }
 
+// A handler's span is a child of its caller's, and knows its node.
 func TestServeIsAChildOfItsCall(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
