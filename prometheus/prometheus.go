@@ -45,8 +45,8 @@ type Metrics struct {
 	histograms map[*observe.Instrument]*api.HistogramVec
 }
 
-// New makes and registers the metrics; nil options mean the defaults. It fails if the registry already has one of their
-// names, so make one Metrics for a process.
+// New makes and registers the metrics; nil options mean the defaults. If the registry already has one of their names, it
+// fails and registers nothing. So make one Metrics for a process.
 func New(opts *Options) (*Metrics, error) {
 	m := &Metrics{
 		counters:   make(map[*observe.Instrument]*api.CounterVec),
@@ -61,26 +61,46 @@ func New(opts *Options) (*Metrics, error) {
 	if m.opts.Timeout <= 0 {
 		m.opts.Timeout = 5 * time.Second
 	}
+	if err := m.opts.Registerer.Register(m.vectors()); err != nil {
+		return nil, fmt.Errorf("luatomic: the metrics cannot be registered: %w; make one Metrics for a registry, "+
+			"and give it a registry of its own if another library has one of the names", err)
+	}
+	m.Meter = observe.NewMeter(recorder{m}, &observe.MeterOptions{LockGroup: m.opts.LockGroup})
+	return m, nil
+}
+
+// vectors makes the counters and histograms. They are one collector: a registry takes it whole or not at all.
+func (m *Metrics) vectors() (all together) {
 	for _, i := range observe.Instruments() {
-		var c api.Collector
 		switch i.Sort {
 		case observe.Counter:
 			m.counters[i] = api.NewCounterVec(api.CounterOpts{Name: i.PrometheusName(), Help: i.About}, labels(i))
-			c = m.counters[i]
+			all = append(all, m.counters[i])
 		case observe.Histogram:
 			m.histograms[i] = api.NewHistogramVec(api.HistogramOpts{
 				Name: i.PrometheusName(), Help: i.About, Buckets: observe.Bounds,
 			}, labels(i))
-			c = m.histograms[i]
-		default:
-			continue
-		}
-		if err := m.opts.Registerer.Register(c); err != nil {
-			return nil, err
+			all = append(all, m.histograms[i])
 		}
 	}
-	m.Meter = observe.NewMeter(recorder{m}, &observe.MeterOptions{LockGroup: m.opts.LockGroup})
-	return m, nil
+	return all
+}
+
+// together is several collectors as one.
+type together []api.Collector
+
+// Describe implements Collector, for the registry.
+func (t together) Describe(to chan<- *api.Desc) {
+	for _, c := range t {
+		c.Describe(to)
+	}
+}
+
+// Collect implements Collector, for the registry.
+func (t together) Collect(to chan<- api.Metric) {
+	for _, c := range t {
+		c.Collect(to)
+	}
 }
 
 func labels(i *observe.Instrument) []string {
@@ -127,7 +147,11 @@ func (m *Metrics) watch(read func(context.Context, observe.Recorder) error) erro
 			c.descs[i] = api.NewDesc(i.PrometheusName(), i.About, labels(i), nil)
 		}
 	}
-	return m.opts.Registerer.Register(c)
+	if err := m.opts.Registerer.Register(c); err != nil {
+		return fmt.Errorf("luatomic: the gauges cannot be registered: %w; call Watch once for a registry, and for a "+
+			"second census use a Metrics whose Registerer adds a label, of WrapRegistererWith", err)
+	}
+	return nil
 }
 
 // collector reads the gauges at each scrape.

@@ -64,6 +64,44 @@ func TestScrapeShowsTheSceneAndNoContent(t *testing.T) {
 	require.Error(t, err, "the names are taken")
 }
 
+// A name that another library has taken registers nothing: once it is free, a second New succeeds.
+func TestNewRegistersAllOrNothing(t *testing.T) {
+	t.Parallel()
+	registry := api.NewRegistry()
+	other := api.NewHistogramVec(api.HistogramOpts{
+		Name: "rpc_server_call_duration_seconds", Help: "Time that handlers of calls took.",
+	}, []string{"rpc_system_name", "rpc_method", "error_type"})
+	registry.MustRegister(other)
+	_, err := prometheus.New(&prometheus.Options{Registerer: registry})
+	require.ErrorContains(t, err, "rpc_server_call_duration_seconds")
+	registry.Unregister(other)
+	_, err = prometheus.New(&prometheus.Options{Registerer: registry})
+	require.NoError(t, err)
+}
+
+// The queues of two prefixes are told apart by a label of their registerers: within one, a second census is refused.
+func TestTwoCensusesNeedTwoLabels(t *testing.T) {
+	t.Parallel()
+	c, registry := luatomictest.Client(t), api.NewRegistry()
+	for _, app := range []string{"a", "b"} {
+		prefix := luatomictest.Namespace(t) + app
+		q, err := queue.New(c, "mail", &queue.Options{Prefix: prefix})
+		require.NoError(t, err)
+		_, err = q.Push(t.Context(), queue.Job{})
+		require.NoError(t, err)
+		m, err := prometheus.New(&prometheus.Options{
+			Registerer: api.WrapRegistererWith(api.Labels{"app": app}, registry),
+		})
+		require.NoError(t, err)
+		require.NoError(t, m.Watch(&observe.Census{Client: c, Prefix: prefix}))
+		require.ErrorContains(t, m.Watch(&observe.Census{Client: c}), "WrapRegistererWith")
+	}
+	text := scraped(t, registry)
+	for _, app := range []string{"a", "b"} {
+		require.Regexp(t, `luatomic_queue_jobs{app="`+app+`",luatomic_state="ready".* 1\n`, text)
+	}
+}
+
 // A queue whose name is not text ends neither the process that consumes it nor a scrape.
 func TestNameThatIsNotTextIsScraped(t *testing.T) {
 	t.Parallel()
