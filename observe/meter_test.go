@@ -141,7 +141,7 @@ func TestErrorTypesAreFewWords(t *testing.T) {
 }
 
 // The dashboard asks only for series that exist, by labels that they have, and each of its panels asks for one. Queues
-// of one name are apart.
+// of one name are apart, and so are the calls of other systems.
 func TestDashboardAsksForRealMetrics(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../docs/grafana.json")
@@ -174,6 +174,9 @@ func TestDashboardAsksForRealMetrics(t *testing.T) {
 			series := found[at]
 			asked[series] = true
 			require.Subset(t, append(labels[series], series), found, p.Title)
+			if !strings.HasPrefix(series, "luatomic_") { // other libraries have series of this name
+				require.Regexp(t, series+`{(messaging_system|rpc_system_name)="luatomic"`, target.Expr, p.Title)
+			}
 			byQueue := slices.Contains(found, "messaging_destination_name")
 			require.Equal(t, byQueue, slices.Contains(found, "luatomic_tag"), p.Title)
 		}
@@ -195,5 +198,18 @@ func TestDeliveryWithoutARunHasNoRunTime(t *testing.T) {
 	for series := range r.count {
 		require.NotContains(t, series, "process.duration")
 	}
+	require.Equal(t, 3, r.count["luatomic.queue.wait.duration luatomic q "])
+}
+
+// A job that waited for no time counts as one: else the histogram is that of the jobs that had to wait. A clock that
+// was set back makes such jobs.
+func TestAWaitOfZeroIsCounted(t *testing.T) {
+	t.Parallel()
+	r := newRecorder()
+	m := observe.NewMeter(r, nil)
+	m.Job(queue.Event{Queue: "q", Outcome: queue.OutcomeAcked, Run: time.Millisecond})
+	m.Job(queue.Event{Queue: "q", Outcome: queue.OutcomeRetried, Run: time.Millisecond, Err: queue.ErrLeaseLost})
+	m.Job(queue.Event{Queue: "q", Outcome: queue.OutcomeExpired})
+	m.Job(queue.Event{Queue: "q", Outcome: queue.OutcomeDead, Err: queue.ErrLeaseLost}) // its worker died
 	require.Equal(t, 3, r.count["luatomic.queue.wait.duration luatomic q "])
 }
