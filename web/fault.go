@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -59,6 +60,16 @@ func (h *handler) faultOf(err error) *fault {
 // errPanic is the error of a request whose code has panicked, as a callback of the Options can.
 var errPanic = errors.New("panic")
 
+// caught calls f, and returns its panic as an error.
+func caught(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v\n%s", errPanic, p, debug.Stack())
+		}
+	}()
+	return f()
+}
+
 // numbered gives the fault the number under which the error is logged. What the request is to blame for has none: a
 // reader that has left, too.
 func (h *handler) numbered(f *fault, err error) *fault {
@@ -67,7 +78,10 @@ func (h *handler) numbered(f *fault, err error) *fault {
 	}
 	f.ID = rand.Text()[:8]
 	if h.opts.OnError != nil {
-		h.opts.OnError(f.ID, err)
+		_ = caught(func() error { // in a goroutine that reads a part of a page, a panic would end the process
+			h.opts.OnError(f.ID, err)
+			return nil
+		})
 	}
 	return f
 }

@@ -32,7 +32,9 @@ func (h *handler) roleOf(r *http.Request) (Role, error) {
 	}
 	role := Operator
 	if h.opts.Authorize != nil {
-		role = h.opts.Authorize(r)
+		if err := caught(func() error { role = h.opts.Authorize(r); return nil }); err != nil {
+			return Nobody, err
+		}
 	} else if why := notLocal(r, len(h.opts.Hosts) > 0); why != "" {
 		return Nobody, faultf(http.StatusForbidden, "Set Options.Authorize to serve others.",
 			"This page is for its own machine only, and %s.", why)

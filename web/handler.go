@@ -2,12 +2,10 @@ package web
 
 import (
 	"context"
-	"fmt"
 	"html/template"
 	"maps"
 	"net/http"
 	"net/url"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -215,13 +213,12 @@ func (h *handler) within(q *request, route route) (answer, error) {
 	go func() {
 		defer func() { <-h.waiting }()
 		defer cancel()
-		defer func() {
-			if p := recover(); p != nil {
-				done <- result{err: fmt.Errorf("%w: %v\n%s", errPanic, p, debug.Stack())}
-			}
-		}()
-		a, err := route.serve(ctx, q)
-		done <- result{a, err}
+		var r result
+		r.err = caught(func() (err error) {
+			r.answer, err = route.serve(ctx, q)
+			return err
+		})
+		done <- r
 	}()
 	select {
 	case r := <-done:

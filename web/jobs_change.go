@@ -94,7 +94,7 @@ func (h *handler) changeJobs(ctx context.Context, q *request) (answer, error) {
 	}
 	if c.All {
 		c.Count = c.confirmed
-		err = h.changeAll(ctx, q, of, c)
+		err = caught(func() error { return h.changeAll(ctx, q, of, c) }) // Redact can panic: the report is made anyway
 	} else {
 		err = c.apply(ctx, of, c.ids)
 		if err == nil && c.Done == 0 { // they have moved on since the look

@@ -54,22 +54,6 @@ func TestAPartThatIsNotReadHasItsNumber(t *testing.T) {
 	}
 }
 
-// A callback that panics fails its page alone. The log has the stack, and the page only the number.
-func TestAPanicOfACallbackIsInTheLogWithItsStack(t *testing.T) {
-	t.Parallel()
-	failures := make(chan error, 1)
-	s := newSite(t, web.Options{
-		Redact:  func(string, string, []byte) []byte { panic("not this body") },
-		OnError: func(_ string, err error) { failures <- err },
-	})
-	_, err := s.queue("mail").Push(t.Context(), queue.Job{ID: "a", Body: []byte("b")})
-	require.NoError(t, err)
-	r := s.get("/job?name=mail&id=a&body=text")
-	require.Equal(t, http.StatusInternalServerError, r.code, r.body)
-	require.NotContains(t, r.body, "not this body")
-	require.Regexp(t, `panic: not this body\n(?s:.*)number_test.go`, (<-failures).Error())
-}
-
 // JSON has no year before 0 or after 9999, and a duration no more than 292 years. A job that is due then, or a foreign
 // score, hides no list and ends no process.
 func TestATimeThatJSONCannotHoldHidesNoList(t *testing.T) {
