@@ -28,6 +28,8 @@ type fault struct {
 	ID string `json:"id,omitempty"`
 	// Done is how many jobs the request had changed before.
 	Done int `json:"done,omitempty"`
+
+	allow string // the methods of the address, where the request has another
 }
 
 func (f *fault) Error() string { return f.What + " " + f.Cure }

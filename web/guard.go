@@ -105,10 +105,11 @@ func isLocalHost(host string) bool {
 func (h *handler) checkMethod(r *http.Request, changes bool) error {
 	switch {
 	case !changes && r.Method != http.MethodGet && r.Method != http.MethodHead:
-		return faultf(http.StatusMethodNotAllowed, "Use GET.", "This address only shows something.")
+		return &fault{Status: http.StatusMethodNotAllowed, What: "This address only shows something.", Cure: "Use GET.",
+			allow: "GET, HEAD"}
 	case changes && r.Method != http.MethodPost:
-		return faultf(http.StatusMethodNotAllowed, "Use the form of the page, or POST.",
-			"This address changes something.")
+		return &fault{Status: http.StatusMethodNotAllowed, What: "This address changes something.",
+			Cure: "Use the form of the page, or POST.", allow: http.MethodPost}
 	}
 	if err := h.origin.Check(r); err != nil {
 		return faultf(http.StatusForbidden, "Send the form from this page itself; let a proxy before it keep the Host.",

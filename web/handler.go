@@ -28,7 +28,9 @@ func Handler(client redis.UniversalClient, opts *Options) http.Handler {
 	if h.opts.WriteClient != nil {
 		h.writer = h.opts.WriteClient
 	}
-	h.opts.Path = strings.TrimSuffix(h.opts.Path, "/")
+	if h.opts.Path = strings.Trim(h.opts.Path, "/"); h.opts.Path != "" {
+		h.opts.Path = "/" + h.opts.Path
+	}
 	h.opts.Hosts = slices.Clone(h.opts.Hosts)
 	for i, name := range h.opts.Hosts {
 		h.opts.Hosts[i] = hostOf(strings.TrimSpace(name))
@@ -104,6 +106,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if f.Status == http.StatusServiceUnavailable {
 			w.Header().Set("Retry-After", "2")
 		}
+		if f.allow != "" {
+			w.Header().Set("Allow", f.allow)
+		}
 		a = answer{page: "fault", title: http.StatusText(f.Status), data: &f, status: f.Status}
 	case a.page == "":
 		return // an asset
@@ -142,7 +147,10 @@ func (h *handler) answerTo(w http.ResponseWriter, q *request, path string, mount
 	}
 	route, known := h.routes[path]
 	switch {
-	case !mounted || !known && !isAsset(path):
+	case !mounted:
+		return answer{}, faultf(http.StatusNotFound, "Use no http.StripPrefix, and no proxy that removes it.",
+			"The address does not begin with Options.Path, %q.", h.opts.Path)
+	case !known && !isAsset(path):
 		return answer{}, faultf(http.StatusNotFound, "Begin at the overview.", "There is no such page.")
 	case !known:
 		if err := h.checkMethod(q.Request, false); err != nil {

@@ -51,7 +51,8 @@ func (r Role) Has(rights Role) bool { return r&rights == rights }
 type Options struct {
 	// Prefix is the Prefix of the queues, locks and buses that are shown.
 	Prefix string
-	// Path is where the handler is mounted, such as "/luatomic". Default: the root.
+	// Path is where the handler is mounted, such as "/luatomic". Requests must have it: use no http.StripPrefix, and no
+	// proxy that removes it. Default: the root.
 	Path string
 	// Write allows changes. Without it every role can only read.
 	Write bool

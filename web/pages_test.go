@@ -336,8 +336,12 @@ func TestHandlerUnderAPath(t *testing.T) {
 	require.NotContains(t, page, `="/queue`)
 	require.Contains(t, s.ok("/admin/lua/queue?name=mail"), "/admin/lua/job?")
 	require.Contains(t, s.ok("/admin/lua"), "mail")
-	require.Equal(t, http.StatusNotFound, s.get("/queue?name=mail").code)
+	stripped := s.get("/queue?name=mail")
+	require.Equal(t, http.StatusNotFound, stripped.code)
+	require.Contains(t, stripped.body, "Options.Path", "a proxy or a mux has removed the path")
 	require.Equal(t, http.StatusOK, s.get("/admin/lua/style.css").code)
+	s.handler = web.Handler(s.client, &web.Options{Path: "admin/lua"})
+	require.Contains(t, s.ok("/admin/lua/"), `href="/admin/lua/style.css"`)
 }
 
 // JSON is also what a client asks for by its Accept header.

@@ -94,9 +94,15 @@ func TestNoGetChangesAnything(t *testing.T) {
 	for target, form := range changes(lease.Fence()) {
 		r := s.get(target + "&" + form.Encode())
 		require.Equal(t, http.StatusMethodNotAllowed, r.code, target)
+		require.Equal(t, "POST", r.header.Get("Allow"), target)
 	}
-	require.Equal(t, http.StatusMethodNotAllowed, s.do(http.MethodPost, "/queue?name=mail", url.Values{}).code)
-	require.Equal(t, http.StatusMethodNotAllowed, s.do(http.MethodDelete, "/", nil).code)
+	for target, method := range map[string]string{
+		"/queue?name=mail": http.MethodPost, "/": http.MethodDelete, "/style.css": http.MethodPut,
+	} {
+		r := s.do(method, target, url.Values{})
+		require.Equal(t, http.StatusMethodNotAllowed, r.code, target)
+		require.Equal(t, "GET, HEAD", r.header.Get("Allow"), target)
+	}
 	s.untouched(q, lease)
 }
 
