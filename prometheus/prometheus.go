@@ -45,8 +45,8 @@ type Metrics struct {
 	histograms map[*observe.Instrument]*api.HistogramVec
 }
 
-// New makes and registers the metrics; nil options mean the defaults. If the registry already has one of their names, it
-// fails and registers nothing. So make one Metrics for a process.
+// New makes and registers the metrics; nil options mean the defaults. If the registry already has one of their names,
+// it fails and registers nothing. So make one Metrics for a process.
 func New(opts *Options) (*Metrics, error) {
 	m := &Metrics{
 		counters:   make(map[*observe.Instrument]*api.CounterVec),

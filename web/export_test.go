@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/rpc"
 )
 
 // JobsCursor is the cursor of a place in a list of jobs.
@@ -42,3 +43,12 @@ const FormFor = formFor
 
 // ChangeInSteps lets a request that changes all jobs of a state make one step.
 func ChangeInSteps(h http.Handler) { h.(*handler).changeFor = 0 }
+
+// MethodRates are the rates of the methods that these nodes report.
+func MethodRates(h http.Handler, live ...rpc.Node) map[string]float64 {
+	rates := make(map[string]float64)
+	for _, m := range h.(*handler).methodsOf("bus", live, Viewer) {
+		rates[string(m.Method)] = float64(m.Rate)
+	}
+	return rates
+}

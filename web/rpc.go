@@ -3,6 +3,9 @@ package web
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"hash"
+	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
@@ -47,10 +50,12 @@ type methodRow struct {
 	Running     int64     `json:"running"`
 	Handled     int64     `json:"handled"`
 	Failed      int64     `json:"failed"`
-	// Rate is how many calls end per second, MeanMS how long a handler took since its node began.
+	// Rate is how many calls end per second, null for some seconds after a node came or left. MeanMS is how long a
+	// handler took since its node began.
 	Rate   speed   `json:"per_second"`
 	MeanMS float64 `json:"mean_ms"`
 	took   time.Duration
+	from   hash.Hash64 // of its nodes, in their order
 }
 
 // busesShown are those of one page.
@@ -105,24 +110,21 @@ func (h *handler) readBus(ctx context.Context, name string, role Role) busRow {
 		row.Nodes = append(row.Nodes, nodeRow{show.Name(n.Node), len(n.Methods), n.Running, n.Concurrency,
 			n.Handled, n.Calls, n.Lease.Milliseconds()})
 	}
-	row.Methods = methodsOf(live, role)
-	for i := range row.Methods {
-		m := &row.Methods[i]
-		m.Rate = h.rate("rpc "+name+"\n"+string(m.Method), m.Handled)
-	}
+	row.Methods = h.methodsOf(name, live, role)
 	return row
 }
 
 // methodsOf adds up what the nodes report of each method.
-func methodsOf(live []rpc.Node, role Role) []methodRow {
+func (h *handler) methodsOf(bus string, live []rpc.Node, role Role) []methodRow {
 	byName := make(map[string]*methodRow)
 	for _, n := range live {
 		for _, name := range n.Methods {
 			m := byName[name]
 			if m == nil {
-				m = &methodRow{Method: show.Name(name)}
+				m = &methodRow{Method: show.Name(name), from: fnv.New64a()}
 				byName[name] = m
 			}
+			fmt.Fprintln(m.from, n.Node)
 			m.add(n.Counts[name], n.Described[name], role)
 		}
 	}
@@ -131,6 +133,8 @@ func methodsOf(live []rpc.Node, role Role) []methodRow {
 		if m.Handled > 0 {
 			m.MeanMS = float64(m.took.Microseconds()/m.Handled) / 1000
 		}
+		// Other nodes are another counter: one that comes back brings all that it has ever handled.
+		m.Rate = h.rate(fmt.Sprintf("rpc %s\n%s\n%x", bus, m.Method, m.from.Sum(nil)), m.Handled)
 		slices.Sort(m.Versions)
 		all = append(all, *m)
 	}
