@@ -258,7 +258,7 @@ func TestNamesOfSpansAreText(t *testing.T) {
 	for _, span := range l.spans.Ended() {
 		require.True(t, utf8.ValidString(span.Name()), "%q", span.Name())
 		for _, a := range span.Attributes() {
-			require.True(t, utf8.ValidString(a.Value.Emit()), "%s: %q", a.Key, a.Value.Emit())
+			require.True(t, utf8.ValidString(a.Value.String()), "%s: %q", a.Key, a.Value.String())
 		}
 	}
 }
