@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatomic/luatomic/internal/abreast"
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -60,9 +61,9 @@ type ServerCheck struct {
 // CheckServer reads the settings of the server, or of every master of a cluster, and returns what breaks promises of
 // this package: an old version, eviction of keys, a full memory, no persistence, a replica in the place of a master, a
 // cluster with unserved slots, a clock that is far off, a client whose calls outlast their contexts. A setting that a
-// server does not report is no warning; see InspectServer. CheckServer only reads. The error reports a server that is
-// away, busy or loading, or does not let the client in. Cost: 3 round trips for each server, PING, INFO and TIME; one
-// more without an append-only file, and one more for a node of a cluster.
+// server does not report is no warning; see InspectServer. CheckServer only reads. The error reports each server that
+// is away, busy or loading, or does not let the client in; the others are checked. Cost: 3 round trips for each server,
+// PING, INFO and TIME; one more without an append-only file, and one more for a node of a cluster.
 func CheckServer(ctx context.Context, client lua.Client) ([]Warning, error) {
 	checks, err := InspectServer(ctx, client)
 	var found []Warning
@@ -82,23 +83,16 @@ func InspectServer(ctx context.Context, client lua.Client) ([]ServerCheck, error
 		return nil, fmt.Errorf("luatomic: check the server: %w", err)
 	}
 	clustered := nodes.Clustered(client)
+	found, errs := make([]inspection, len(servers)), make([]error, len(servers))
+	abreast.Each(len(servers), func(i int) {
+		found[i] = inspection{node: servers[i].Options().Addr, clustered: clustered}
+		errs[i] = found[i].inspect(ctx, servers[i])
+	})
 	var all []ServerCheck
-	for _, node := range servers {
-		n := inspection{node: node.Options().Addr, clustered: clustered}
-		if err := n.read(ctx, node); err != nil {
-			return all, fmt.Errorf("luatomic: check the server at %s: %w", n.node, err)
-		}
-		n.version()
-		n.eviction()
-		n.memory()
-		n.persistence()
-		n.replication()
-		n.cluster()
-		n.clock()
-		n.timeouts(node.Options())
+	for _, n := range found {
 		all = append(all, n.checks...)
 	}
-	return all, nil
+	return all, errors.Join(errs...)
 }
 
 // inspection has the settings that one server reports.
@@ -112,6 +106,22 @@ type inspection struct {
 	ahead     time.Duration
 	timed     bool
 	checks    []ServerCheck
+}
+
+// inspect makes all checks of the server, unless it does not serve the client.
+func (n *inspection) inspect(ctx context.Context, node nodes.Node) error {
+	if err := n.read(ctx, node); err != nil {
+		return fmt.Errorf("luatomic: check the server at %s: %w", n.node, err)
+	}
+	n.version()
+	n.eviction()
+	n.memory()
+	n.persistence()
+	n.replication()
+	n.cluster()
+	n.clock()
+	n.timeouts(node.Options())
+	return nil
 }
 
 // read queries the server. It asks for no more than the checks need, because ACL LOG records each command that is

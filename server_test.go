@@ -342,3 +342,17 @@ func TestCheckServerThatCannotSave(t *testing.T) {
 	lab.FailSnapshot(t, client)
 	require.Equal(t, "the last snapshot failed", inspected(t, client)["persistence"].Detail)
 }
+
+// A server that hangs is named, and hides no finding of another one.
+func TestCheckServerBesideOneThatHangs(t *testing.T) {
+	t.Parallel()
+	lab.EachHangs(t, func(*redis.Ring) {}, func(ring *redis.Ring, live string) {
+		checks, err := luatomic.InspectServer(t.Context(), ring)
+		require.ErrorContains(t, err, "check the server at")
+		require.NotContains(t, err.Error(), live)
+		require.NotEmpty(t, checks)
+		for _, c := range checks {
+			require.Equal(t, live, c.Node)
+		}
+	})
+}

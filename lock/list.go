@@ -10,16 +10,18 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/abreast"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/lua"
 )
 
-// List yields the locks that are held or have waiters, in no order. It ends with ctx or the first error. It scans the
-// keys of the server, or of every master of a cluster, 500 at a time, and reads the locks among them in one round trip.
-// That is cheap for the server, but slow where the server has many other keys. List changes nothing. It may yield a
-// lock twice, as SCAN does with a key. It may miss a lock that changes hands meanwhile. It skips a key that holds
-// something else. Keys: lock:*, lockq:*. Cost: O(n) of the keys of the server.
+// List yields the locks that are held or have waiters, in no order. It ends with ctx. An error is the last that it
+// yields, after the locks of all servers that answer. It scans the keys of the server, or of every master of a cluster,
+// 500 at a time, and reads the locks among them in one round trip. That is cheap for the server, but slow where the
+// server has many other keys. List changes nothing. It may yield a lock twice, as SCAN does with a key. It may miss a
+// lock that changes hands meanwhile. It skips a key that holds something else. Keys: lock:*, lockq:*. Cost: O(n) of the
+// keys of the server.
 func (l *Locker) List(ctx context.Context) iter.Seq2[Info, error] {
 	return list(ctx, l, listing[gen.LockInfoResult, Info]{
 		prefix: "lock", redisType: "string", keysOf: keys.NewLock,
@@ -79,7 +81,8 @@ func list[R, T any](ctx context.Context, l *Locker, of listing[R, T]) iter.Seq2[
 	}
 }
 
-// all yields what is in use on all servers.
+// all yields what is in use on all servers. It reads all of them at the same time: one that does not answer hides
+// nothing of the others.
 func (of listing[R, T]) all(ctx context.Context, l *Locker, yield func(T, error) bool) error {
 	if l.bad != nil {
 		return l.bad
@@ -89,19 +92,33 @@ func (of listing[R, T]) all(ctx context.Context, l *Locker, yield func(T, error)
 		return err
 	}
 	servers, err := nodes.Masters(ctx, l.hub.client)
-	for _, node := range servers {
-		if err == nil {
-			err = of.scan(ctx, l, node, yield)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	inUse, errs := make(chan T), make([]error, len(servers))
+	go func() {
+		defer close(inUse)
+		abreast.Each(len(servers), func(i int) { errs[i] = of.scan(ctx, l, servers[i], inUse) })
+	}()
+	defer func() {
+		cancel(errStop)
+		for range inUse { // until the scans have ended
+		}
+	}()
+	for info := range inUse {
+		if !yield(info, nil) {
+			return errStop
 		}
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 // errStop ends a list when the caller leaves its loop.
 var errStop = errors.New("stop")
 
-// scan yields what is in use on one server.
-func (of listing[R, T]) scan(ctx context.Context, l *Locker, node nodes.Node, yield func(T, error) bool) error {
+// scan finds what is in use on one server.
+func (of listing[R, T]) scan(ctx context.Context, l *Locker, node nodes.Node, to chan<- T) error {
 	start := l.opts.Prefix + of.prefix + ":{"
 	if l.opts.Tag != "" {
 		start += l.opts.Tag + "}:"
@@ -118,7 +135,7 @@ func (of listing[R, T]) scan(ctx context.Context, l *Locker, node nodes.Node, yi
 				names = append(names, name)
 			}
 		}
-		if err := of.readAll(ctx, l, names, yield); err != nil {
+		if err := of.readAll(ctx, l, names, to); err != nil {
 			return err
 		}
 		if cursor = next; cursor == 0 {
@@ -141,8 +158,8 @@ func (of listing[R, T]) next(
 	}
 }
 
-// readAll yields what is in use among the names, in one round trip.
-func (of listing[R, T]) readAll(ctx context.Context, l *Locker, names []string, yield func(T, error) bool) error {
+// readAll finds what is in use among the names, in one round trip.
+func (of listing[R, T]) readAll(ctx context.Context, l *Locker, names []string, to chan<- T) error {
 	b := lua.NewBatch(l.hub.client)
 	type answer struct {
 		name, key string
@@ -165,8 +182,14 @@ func (of listing[R, T]) readAll(ctx context.Context, l *Locker, names []string, 
 		if err != nil {
 			return err
 		}
-		if info, inUse := of.info(a.name, a.key, r); inUse && !yield(info, nil) {
-			return errStop
+		info, inUse := of.info(a.name, a.key, r)
+		if !inUse {
+			continue
+		}
+		select {
+		case to <- info:
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
 	return nil

@@ -159,3 +159,31 @@ func TestAListEndsWithItsContext(t *testing.T) {
 	}()
 	require.ErrorIs(t, lab.Soon(t, 10*time.Second, "the end of the list", ended), context.DeadlineExceeded)
 }
+
+// A server that hangs hides no lock of another one.
+func TestAListOfARingShowsTheLocksOfServersThatAnswer(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	const locks = 20 // each server has some
+	lab.EachHangs(t, func(ring *redis.Ring) {
+		for i := range locks {
+			_, err := lab.Locker(t, ring, &lock.Options{TTL: time.Hour}).Try(ctx, fmt.Sprint(i))
+			require.NoError(t, err)
+		}
+	}, func(ring *redis.Ring, live string) {
+		var want, found []string
+		for i := range locks {
+			if lab.Must(ring.GetShardClientForKey(fmt.Sprintf("lock:{%d}", i))).Options().Addr == live {
+				want = append(want, fmt.Sprint(i))
+			}
+		}
+		var failed error
+		for info, err := range lab.Locker(t, ring, nil).List(ctx) {
+			if failed = err; err == nil {
+				found = append(found, info.Name)
+			}
+		}
+		require.ElementsMatch(t, want, found)
+		require.Error(t, failed, "the last one says that a server did not answer")
+	})
+}

@@ -2,11 +2,14 @@ package nodes_test
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -83,4 +86,25 @@ func TestAClientInAStructHasItsServers(t *testing.T) {
 	found, err = nodes.Masters(t.Context(), struct{ *redis.Ring }{ring})
 	require.NoError(t, err)
 	require.Len(t, found, 1)
+}
+
+// A server that hangs hides no bus of another one.
+func TestBusesOfServersThatAnswer(t *testing.T) {
+	const buses = 20 // each server has some
+	key := func(i int) string { return fmt.Sprintf("a:rpc:{%d}:nodes", i) }
+	lab.EachHangs(t, func(ring *redis.Ring) {
+		for i := range buses {
+			require.NoError(t, ring.ZAdd(t.Context(), key(i), redis.Z{Member: "n"}).Err())
+		}
+	}, func(ring *redis.Ring, live string) {
+		var want []string
+		for i := range buses {
+			if lab.Must(ring.GetShardClientForKey(key(i))).Options().Addr == live {
+				want = append(want, strconv.Itoa(i))
+			}
+		}
+		found, err := nodes.Buses(t.Context(), ring, "a:")
+		require.Error(t, err)
+		require.ElementsMatch(t, want, found)
+	})
 }
