@@ -13,7 +13,7 @@ import (
 )
 
 // The processes of a cron job come one after another, each with the clock of its machine. With TryDo each finds the
-// lock free again. A lease that nobody releases lets one of them through, and outlives its process.
+// lock free again. A lease that is not released lets one of them through, and outlives its process.
 func TestOneProcessDoesTheWorkOfAPeriod(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -55,7 +55,7 @@ func (m *Meter) Job(e queue.Event) {
 	ctx, failed := context.Background(), jobError(e)
 	m.to.Record(ctx, jobConsumed, 1, system, e.Queue, e.Tag, "process", failed)
 	m.to.Record(ctx, jobOutcome, 1, system, e.Queue, e.Tag, string(e.Outcome))
-	if e.Run > 0 || e.Err == nil { // else its worker died, and nobody knows how long it waited
+	if e.Run > 0 || e.Err == nil { // else its worker died, and the wait is not known
 		m.to.Record(ctx, jobWait, e.Wait.Seconds(), system, e.Queue, e.Tag)
 	}
 	if e.Run > 0 { // else no handler had it
