@@ -232,6 +232,9 @@ func TestLockHistoriesAreLinearizable(t *testing.T) {
 	start := time.Now()
 	result := porcupine.CheckOperationsTimeout(lockModel(chaosTTL), r.ops, 4*time.Minute)
 	t.Logf("-lockseed=%d: %d operations %v, checked in %v", seed, len(r.ops), kinds, time.Since(start))
+	if result == porcupine.Illegal {
+		t.Fatal(whereItFails(lockModel(chaosTTL), r.ops))
+	}
 	require.Equal(t, porcupine.Ok, result)
 	for _, what := range []int{didAcquire, didExtend, didRelease, didWrite} {
 		require.Positive(t, kinds[what])

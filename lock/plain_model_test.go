@@ -1,6 +1,8 @@
 package lock_test
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -141,4 +143,39 @@ func (h *lockHistory) add(client int, called time.Time, op lockOp) {
 	h.ops = append(h.ops, porcupine.Operation{
 		ClientId: client, Input: op, Call: int64(called.Sub(h.start)), Return: int64(end),
 	})
+}
+
+// whereItFails is what of the history the model explains last, and the operations of that lock around it.
+func whereItFails(model porcupine.Model, history []porcupine.Operation) string {
+	for _, part := range model.Partition(history) {
+		result, info := porcupine.CheckOperationsVerbose(model, part, time.Minute)
+		if result != porcupine.Illegal {
+			continue
+		}
+		var longest []porcupine.Operation
+		for _, explained := range info.PartialLinearizationsOperations()[0] {
+			if len(explained) > len(longest) {
+				longest = explained
+			}
+		}
+		text := fmt.Sprintf("%d of %d operations are explained, the last of them:\n", len(longest), len(part))
+		for _, op := range longest[max(0, len(longest)-6):] {
+			text += describe(op)
+		}
+		text += "all that were under way in the 100 ms before and after:\n"
+		at := longest[len(longest)-1].Return
+		slices.SortFunc(part, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+		for _, op := range part {
+			if near := int64(100 * time.Millisecond); op.Call < at+near && op.Return > at-near {
+				text += describe(op)
+			}
+		}
+		return text
+	}
+	return ""
+}
+
+func describe(op porcupine.Operation) string {
+	return fmt.Sprintf("%v to %v: client %d: %+v\n", time.Duration(op.Call), time.Duration(op.Return), op.ClientId,
+		op.Input)
 }
