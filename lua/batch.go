@@ -29,7 +29,7 @@ type Batch struct {
 type execution struct {
 	acked   int
 	waitErr error
-	left    error // why Exec returned before the calls had ended: nothing of those is read from then on
+	left    error // why the calls had not ended when Exec returned: nothing of those is read from then on
 }
 
 // NewBatch returns an empty batch on the client.
@@ -133,7 +133,11 @@ func (b *Batch) await(ctx context.Context, e *execution, waiting []*Call) {
 	}
 	ended := make(chan execution, 1)
 	own := *b // the batch may be filled again
-	go func() { ended <- own.run(ctx, waiting) }()
+	go func() {
+		e := execution{left: errExited, waitErr: errExited} // unless run returns
+		defer func() { ended <- e }()
+		e = own.run(ctx, waiting)
+	}()
 	select {
 	case *e = <-ended:
 		return

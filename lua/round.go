@@ -71,9 +71,15 @@ func (r *round) sendToEach(ctx context.Context, calls map[*redis.Client][]*Call)
 	nodes := slices.Collect(maps.Keys(calls))
 	acked, errs := make([]int, len(nodes)), make([]error, len(nodes))
 	abreast.Each(len(nodes), func(i int) {
+		errs[i] = errExited // unless loadAndSend returns
 		acked[i], errs[i] = loadAndSend(ctx, r.client, nodes[i], calls[nodes[i]], r.replicas, r.timeout)
 	})
 	for i, node := range nodes {
+		for _, c := range calls[node] {
+			if errs[i] == errExited {
+				c.cmd.SetErr(errExited)
+			}
+		}
 		r.confirm(calls[node], acked[i], errs[i])
 	}
 }

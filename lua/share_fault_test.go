@@ -278,4 +278,13 @@ func TestAHookThatExitsIsAnError(t *testing.T) {
 	_, err := lua.Run(ctx, client, claim(claimMany(t, 1), "k", "x"), decodeText)
 	require.ErrorIs(t, err, lua.ErrNotExecuted)
 	require.ErrorContains(t, err, "a hook of the client ended the goroutine")
+	for replicas, outcome := range []error{lua.ErrOutcomeUnknown, lua.ErrNotExecuted} { // two ways to the server
+		b := lua.NewBatch(client)
+		b.Wait(replicas, time.Millisecond)
+		f := lua.Queue(b, claim(claimMany(t, 1), "k", "x"), decodeText)
+		require.ErrorContains(t, b.Exec(ctx), "a hook of the client ended the goroutine")
+		_, err := f.Get()
+		require.ErrorIs(t, err, outcome)
+	}
+	require.NoError(t, ctx.Err())
 }
