@@ -113,7 +113,8 @@ func (e nameError) ErrorClass() string { return "NameError" }
 // A job that is taken is stored in a hash of this process until it is done, in retry, in dead, or back in its queue.
 // Each step is one script that adds before it removes. When the lease of a process expires, any other process puts its
 // jobs back. After an outage of the server, processes wait for the time of a Lease before they do so, because the
-// leases of living processes have ended too. So a job is performed at least once, even if the process is killed.
+// leases of living processes have ended too. So does a process that finds such leases when it starts: it does not know
+// whether there was an outage. So a job is performed at least once, even if the process is killed.
 // Sidekiq's own workers keep their jobs only in memory. A job may itself kill its processes. From the second death on
 // it waits in the retry set, longer each time by Sidekiq's formula, and after MaxDeaths it goes to the dead set. Its
 // retry and dead fields do not change this.

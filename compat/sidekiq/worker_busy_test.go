@@ -202,7 +202,7 @@ func TestARescuedProcessLeavesTheBusyPage(t *testing.T) {
 			require.NoError(t, s.client.LPush(ctx, s.key("dead-signals"), "TERM").Err())
 			leases := s.key("luatomic:sidekiq:processes")
 			require.NoError(t, s.client.ZAdd(ctx, leases, redis.Z{Member: "dead", Score: 1}).Err())
-			end := s.work(s.d, nil, func(context.Context, *sidekiq.Delivery) error { return nil })
+			end := s.work(s.d, &sidekiq.WorkOptions{Lease: 300 * time.Millisecond}, content)
 			s.eventually("its job is done", func() bool { return s.count("stat:processed") == 1 })
 			require.Equal(t, sidekiq.Worked{Done: 1, Rescued: 1}, end())
 			require.Equal(t, []string{"ruby"}, s.client.SMembers(ctx, s.key("processes")).Val())
@@ -234,7 +234,7 @@ func TestARescueOutlastsTheStop(t *testing.T) {
 		time.Sleep(100 * time.Millisecond) // the worker, which has no job, waits for its heartbeat by then
 	}))
 	worked, err := s.dialect(rescuer, sidekiq.V7).Work(working,
-		&sidekiq.WorkOptions{Queues: []sidekiq.Queue{{Name: "other"}}}, content)
+		&sidekiq.WorkOptions{Queues: []sidekiq.Queue{{Name: "other"}}, Lease: 300 * time.Millisecond}, content)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, sidekiq.Worked{Rescued: 1}, worked)
 	require.Zero(t, s.client.Exists(ctx, s.key("processes")).Val())

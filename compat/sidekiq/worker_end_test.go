@@ -85,7 +85,8 @@ func TestJobsOfADeadProcessAreRescued(t *testing.T) {
 	require.NoError(t, s.client.ZAdd(ctx, s.key("luatomic:sidekiq:processes"),
 		redis.Z{Member: "alive", Score: float64(time.Now().Add(time.Hour).UnixMilli())}).Err())
 
-	end := s.work(s.d, &sidekiq.WorkOptions{Queues: []sidekiq.Queue{{Name: "unrelated"}}}, content)
+	end := s.work(s.d, &sidekiq.WorkOptions{
+		Queues: []sidekiq.Queue{{Name: "unrelated"}}, Lease: 300 * time.Millisecond}, content)
 	s.eventually("the hash is empty", func() bool { return s.client.Exists(ctx, dead).Val() == 0 })
 	s.eventually("all that are over are forgotten", func() bool {
 		return s.client.ZCard(ctx, s.key("luatomic:sidekiq:processes")).Val() == 2
@@ -113,7 +114,7 @@ func TestAQueueThatIsRefusedKeepsNoOtherJobsOfADeadProcess(t *testing.T) {
 	}
 	require.NoError(t, s.client.Set(ctx, s.key("queue:b"), "no list", 0).Err())
 	require.NoError(t, s.client.ZAdd(ctx, s.key("luatomic:sidekiq:processes"), redis.Z{Member: "dead", Score: 1}).Err())
-	opts := &sidekiq.WorkOptions{Queues: []sidekiq.Queue{{Name: "unrelated"}},
+	opts := &sidekiq.WorkOptions{Queues: []sidekiq.Queue{{Name: "unrelated"}}, Lease: 300 * time.Millisecond,
 		OnError: func(error, *sidekiq.Delivery) {}}
 	end := s.work(s.d, opts, content)
 	s.eventually("one job is left", func() bool { return s.client.HLen(ctx, dead).Val() == 1 })

@@ -48,7 +48,7 @@ func (w *worker) heartbeat(ctx context.Context, stop <-chan struct{}) error {
 		return err
 	}
 	w.takenBack(r.Gone)
-	if w.afterOutage(time.Now()) {
+	if w.afterOutage(time.Now(), r.Lapsed) {
 		r.Lapsed = nil
 	}
 	faults := w.rescue(ctx, r.Lapsed, stop)
@@ -62,11 +62,13 @@ func (w *worker) heartbeat(ctx context.Context, stop <-chan struct{}) error {
 	return errors.Join(faults...)
 }
 
-// afterOutage notes that a heartbeat was answered, and reports whether it or one of the last came so late that the
-// leases of living processes may have ended too: no process renews its lease while the server is out of reach. For the
-// time of a lease they have the chance to do so.
-func (w *worker) afterOutage(now time.Time) bool {
-	if now.Sub(w.beaten) > w.o.Lease-w.beat() {
+// afterOutage notes that a heartbeat was answered, and reports whether the leases of living processes may have ended:
+// no process renews its lease while the server is out of reach. That may be where this heartbeat or one of the last
+// came late, or where the first one finds leases that are over, as this process has not seen how they ended. For the
+// time of a lease the others have the chance to renew theirs.
+func (w *worker) afterOutage(now time.Time, lapsed []string) bool {
+	late, first := now.Sub(w.beaten) > w.o.Lease-w.beat(), w.beaten.Equal(w.began)
+	if late || first && len(lapsed) > 0 {
 		w.trusts = now.Add(w.o.Lease)
 	}
 	w.beaten = now

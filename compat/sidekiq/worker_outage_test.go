@@ -58,3 +58,39 @@ func TestAnOutageIsNoDeath(t *testing.T) {
 	require.Equal(t, sidekiq.Worked{Done: workers}, all)
 	require.Zero(t, s.client.Exists(t.Context(), s.key("luatomic:sidekiq:rescued")).Val())
 }
+
+// A process that starts when the server is there again has seen no outage. The leases that it finds over are those of
+// living processes.
+func TestAProcessThatStartsAfterAnOutageSeesNoDeath(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	lossy, proxy := s.lossy()
+	s.enqueue("default", payload("default", "1", ""))
+	opts := &sidekiq.WorkOptions{Lease: 3 * time.Second, Concurrency: 1, OnError: func(error, *sidekiq.Delivery) {}}
+	release, started := make(chan bool), make(chan bool, 1)
+	end := s.work(s.dialect(lossy, sidekiq.V7), opts, func(ctx context.Context, _ *sidekiq.Delivery) error {
+		started <- true
+		select {
+		case <-release:
+		case <-ctx.Done():
+		}
+		return context.Cause(ctx)
+	})
+	<-started
+	processes := s.key("luatomic:sidekiq:processes")
+	alive := func() int64 {
+		now := fmt.Sprint(s.client.Time(t.Context()).Val().UnixMilli())
+		return s.client.ZCount(t.Context(), processes, now, "+inf").Val()
+	}
+	proxy.Redirect(t, "redis://127.0.0.1:1") // no process listens there
+	s.eventually("its lease is over", func() bool { return alive() == 0 })
+	endOther := s.work(s.d, opts, content)
+	s.eventually("another has a lease", func() bool { return alive() == 1 })
+	proxy.Redirect(t, luatomictest.URL(t))
+	s.eventually("both have a lease", func() bool { return alive() == 2 })
+	close(release)
+	s.eventually("the job is done", func() bool { return s.count("stat:processed") == 1 })
+	require.Equal(t, sidekiq.Worked{Done: 1}, end())
+	require.Zero(t, endOther().Rescued)
+	require.Zero(t, s.client.Exists(t.Context(), s.key("luatomic:sidekiq:rescued")).Val())
+}

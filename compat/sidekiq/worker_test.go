@@ -212,7 +212,8 @@ func TestAStrayEntryIsReported(t *testing.T) {
 	}
 	require.NoError(t, s.client.ZAdd(ctx, s.key("luatomic:sidekiq:processes"), redis.Z{Member: "dead", Score: 1}).Err())
 	seen := make(chan error, 100)
-	s.work(s.d, &sidekiq.WorkOptions{OnError: func(err error, _ *sidekiq.Delivery) { seen <- err }}, content)
+	s.work(s.d, &sidekiq.WorkOptions{
+		Lease: 300 * time.Millisecond, OnError: func(err error, _ *sidekiq.Delivery) { seen <- err }}, content)
 	err := <-seen
 	require.ErrorIs(t, err, sidekiq.ErrStrayJob)
 	require.ErrorContains(t, err, "7 of "+dead, "no script of this package writes such a number")

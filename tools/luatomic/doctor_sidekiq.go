@@ -139,7 +139,7 @@ func sidekiqWorkers(found *sidekiq.Inspection) checkResult {
 		found.Processes, found.Abandoned)
 	cure := ""
 	if found.Abandoned > 0 {
-		cure = "start any Go worker: it puts them back"
+		cure = "start any Go worker: it puts them back within a minute"
 	}
 	return verdict("workers", detail, cure)
 }
