@@ -117,6 +117,18 @@ func TestQuarantineLeavesAnEmptyMember(t *testing.T) {
 	require.Equal(t, []string{""}, c.ZRange(ctx, p, 0, -1).Val())
 }
 
+// So does a move of others, such as the Requeue of a dead job.
+func TestAMoveLeavesAnEmptyMember(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	require.NoError(t, f.client.ZAdd(f.ctx, f.key("dead"), redis.Z{Score: 1, Member: ""},
+		redis.Z{Score: 2, Member: payload("default", "a", "")}).Err())
+	ok, err := f.d.Requeue(f.ctx, sidekiq.Ref{Set: sidekiq.Dead, JID: "a"})
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, []string{""}, f.client.ZRange(f.ctx, f.key("dead"), 0, -1).Val())
+}
+
 func TestMoveDueTakesTheTwoSetsOnly(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, sidekiq.Options{})

@@ -51,32 +51,32 @@ local added = ',"enqueued_at":' .. stamp
 if #plan ~= 10 * (#ARGV - 3) then
   error('plan is not ten bytes for each member')
 end
-local lists, gone, sizes = {}, {}, {}
+local lists, gone = {}, {}
 for i = 4, #ARGV do
   local score = scores[i - 3]
   if score and tonumber(score) <= now then
     local member, at = ARGV[i], 10 * i - 39
     local p, q, a, b, c, d, e, f, g, h = string.byte(plan, at, at + 9)
     local place, from, till = 256 * p + q, ((a * 256 + b) * 256 + c) * 256 + d, ((e * 256 + f) * 256 + g) * 256 + h
-    local list, n = lists[place], (sizes[place] or 0) + 1
+    local list = lists[place]
     if not list then
       list = {}
       lists[place], gone[place] = list, {}
     end
-    list[n] = string.sub(member, 1, from) .. (from == till and added or stamp) .. string.sub(member, till + 1)
-    gone[place][n] = member
-    sizes[place] = n
+    list[#list + 1] = string.sub(member, 1, from) .. (from == till and added or stamp) .. string.sub(member, till + 1)
+    gone[place][#list] = member
   end
 end
 
 -- Where members may be added and not removed, every look would add them again. So the
--- right to remove is tried first, on a member that is no job.
-redis.call('ZREM', set, '')
+-- right to remove is tried first, on a member that is not there.
+if not redis.call('ZSCORE', set, '') then
+  redis.call('ZREM', set, '')
+end
 local moved, stuck, failed, reason = 0, 0, 0, ''
 for i = 3, #KEYS do
   local queue = KEYS[i]
-  local place = i - 2
-  local n = sizes[place] or 0
+  local place, n = i - 2, #(gone[i - 2] or {})
   if n > 0 then
     redis.call('SADD', names, string.sub(queue, skip + 1))
     local done = redis.pcall('LPUSH', queue, unpack(lists[place], 1, math.min(n, 1000)))

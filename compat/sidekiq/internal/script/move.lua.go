@@ -15,7 +15,7 @@ import (
 var moveSource string
 
 // MoveSHA is the SHA-1 of move.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const MoveSHA = "125aa5a9c92225c51c9078e6e0279c8f91cfa0be"
+const MoveSHA = "f000a3ff53683a1dee2fe56ab37d70e16cb6285a"
 
 // MoveScript is move.lua.
 var MoveScript = lua.Script{
