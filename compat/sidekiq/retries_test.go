@@ -249,6 +249,14 @@ func unpackBacktrace(t *testing.T, code string, plain any) (lines []string) {
 	return lines
 }
 
+// The scripts count whole seconds. With less than one, no job could leave its worker.
+func TestDeadForIsASecondAtLeast(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	s.fail(&sidekiq.WorkOptions{DeadFor: time.Millisecond}, sidekiq.Kill(errSad), payload("default", "a", ""))
+	require.Len(t, s.members("dead"), 1)
+}
+
 func TestTheDeadSetIsTrimmed(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, sidekiq.V7)

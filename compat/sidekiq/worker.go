@@ -50,7 +50,8 @@ type WorkOptions struct {
 	// MaxDeaths is how many processes may die with a job before it goes to the dead set, with ErrWorkerDied. After the
 	// first death the job is served next; after each further one it waits in the retry set. Default 10.
 	MaxDeaths int
-	// MaxDead and DeadFor bound the dead set; use the values of the Ruby processes. Default 10 000 jobs and 180 days.
+	// MaxDead and DeadFor bound the dead set; use the values of the Ruby processes. Default 10 000 jobs and 180 days;
+	// DeadFor is at least 1 s.
 	MaxDead int
 	DeadFor time.Duration
 	// WebUI shows this process and its jobs on Sidekiq's Busy page, with one transaction for each heartbeat. The
@@ -171,6 +172,7 @@ func (o *WorkOptions) withDefaults() WorkOptions {
 	orDefault(&out.MaxDeaths, 10)
 	orDefault(&out.MaxDead, 10_000)
 	orDefault(&out.DeadFor, 180*24*time.Hour)
+	out.DeadFor = max(out.DeadFor, time.Second) // the unit of the scripts
 	out.Concurrency = min(out.Concurrency, maxConcurrency)
 	return out
 }
