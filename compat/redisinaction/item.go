@@ -12,8 +12,8 @@ import (
 type Item struct {
 	// ID is the uuid; empty in an item of two elements.
 	ID string
-	// Queue is the queue of the item. In an item of two elements it is the queue from which it was taken, and empty
-	// if a worker of several queues gets the item again.
+	// Queue is the queue of the item. For an item of two elements a Worker sets the queue from which it took the item,
+	// and none if it has several and gets the item again.
 	Queue string
 	// Name is the function to run.
 	Name string

@@ -125,7 +125,7 @@ func (p *poll) plan(items []script.DueItem) move {
 	for i, found := range items {
 		list := p.malformed()
 		item, err := ParseItem(found.Body)
-		if err == nil && item.ID == "" {
+		if err == nil && item.ID == "" && item.Queue == "" {
 			err = fmt.Errorf("%w: it has no id and no queue", ErrMalformed)
 		}
 		if err == nil {

@@ -34,19 +34,22 @@ func TestPollQueueMovesWhatIsDue(t *testing.T) {
 	now := r.Time(ctx).Val()
 	score := func(d time.Duration) float64 { return float64(now.Add(d).UnixMicro()) / 1e6 }
 	other := `["b", "other\/queue", "x",[ {"a":NaN} ]]`
+	anonymous := `["", "q", "x", []]` // of a program that makes no ids
 	require.NoError(t, r.ZAdd(ctx, prefix+"delayed:",
 		redis.Z{Score: 2, Member: item("two")}, redis.Z{Score: 1, Member: item("one")},
 		redis.Z{Score: math.Inf(-1), Member: item("zero")},
-		redis.Z{Score: 1.5, Member: other}, redis.Z{Score: score(time.Hour), Member: item("later")}).Err())
+		redis.Z{Score: 3, Member: anonymous}, redis.Z{Score: 1.5, Member: other},
+		redis.Z{Score: score(time.Hour), Member: item("later")}).Err())
 	out, err = c.PollQueue(ctx)
 	require.NoError(t, err)
-	require.Equal(t, 4, out.Moved)
+	require.Equal(t, 5, out.Moved)
 	require.Empty(t, out.Malformed)
 	next, ok := out.NextDue.Get()
 	require.True(t, ok)
 	require.WithinDuration(t, now.Add(time.Hour), next, 2*time.Microsecond)
 	require.WithinDuration(t, now, out.Now, time.Minute)
-	require.Equal(t, []string{item("zero"), item("one"), item("two")}, r.LRange(ctx, prefix+"queue:q", 0, -1).Val())
+	require.Equal(t, []string{item("zero"), item("one"), item("two"), anonymous},
+		r.LRange(ctx, prefix+"queue:q", 0, -1).Val())
 	require.Equal(t, []string{other}, r.LRange(ctx, prefix+"queue:other/queue", 0, -1).Val(), "its bytes are its own")
 	require.Equal(t, []string{item("later")}, r.ZRange(ctx, prefix+"delayed:", 0, -1).Val())
 }

@@ -113,7 +113,7 @@ func (w *Worker) item(ctx context.Context, body []byte, from int) (Item, error) 
 		return Item{Raw: body}, w.wrap("take", err)
 	}
 	item.Again = from == 0
-	if item.ID == "" {
+	if item.ID == "" && item.Queue == "" {
 		if from == 0 && len(w.names) == 1 {
 			from = 1
 		}
@@ -142,9 +142,9 @@ func (w *Worker) Done(ctx context.Context, item Item) error {
 }
 
 // Run takes items and runs them until ctx ends, and returns the cause of that end. An item is removed when its handler
-// has returned, even with an error, or panicked; OnError gets both. To run it again, the handler calls ExecuteLater.
-// There is one exception: if ctx has ended and the handler returns an error, the item stays for the next worker of that
-// name. A nil handler is refused before anything is taken.
+// has returned, even with an error, or panicked; OnError gets both. To run it again, the handler calls ExecuteLater. In
+// two cases the item stays for the next worker of that name: if ctx has ended and the handler returns an error, and if
+// ctx ends while the item is taken. A nil handler is refused before anything is taken.
 func (w *Worker) Run(ctx context.Context, h Handler) error {
 	if h == nil {
 		return w.wrap("run", errors.New("no handler is given, and each item would be lost; pass a Handler"))

@@ -57,6 +57,12 @@ func TestWorkerTakesItemsOfBothForms(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, again.Queue, "it may be of either")
 	require.NoError(t, w.Done(ctx, got))
+
+	require.NoError(t, r.RPush(ctx, prefix+"queue:first", `["", "elsewhere", "full", []]`).Err())
+	got, err = w.Take(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "elsewhere", got.Queue)
+	require.NoError(t, w.Done(ctx, got))
 	require.Empty(t, r.Keys(ctx, prefix+"*").Val())
 }
 
@@ -262,6 +268,32 @@ func TestATakeWithoutAReplyTakesOneItem(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, w.Done(ctx, got))
 	}
+}
+
+// A worker is stopped while it takes an item: the next one of its name has it.
+func TestAnItemOfAStoppedTakeStaysForTheNextWorker(t *testing.T) {
+	t.Parallel()
+	ctx := bounded(t)
+	_, r, prefix := own(t)
+	c, _, proxy := proxied(t, prefix)
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	blocking := luatomictest.Command("BLMOVE")
+	proxy.Drop(1, func(args []string) bool {
+		if !blocking(args) {
+			return false
+		}
+		stop()
+		return r.RPush(ctx, prefix+"queue:q", item("1")).Err() == nil
+	})
+	require.ErrorIs(t, newWorker(t, c, "w", nil, "q").Run(running, func(context.Context, redisinaction.Item) error {
+		t.Error("its reply was lost")
+		return nil
+	}), context.Canceled)
+	got, err := newWorker(t, c, "w", nil, "q").Take(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "1", got.ID)
+	require.True(t, got.Again)
 }
 
 func TestAWorkerHasAtMostAHundredQueues(t *testing.T) {
