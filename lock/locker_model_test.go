@@ -241,6 +241,24 @@ func TestLockHistoriesAreLinearizable(t *testing.T) {
 	}
 }
 
+// The next holder's fence may be of a moment before the end of the last lease, its reply may not.
+func TestLockModelKnowsWhenALeaseIsOver(t *testing.T) {
+	t.Parallel()
+	ms := func(n int64) int64 { return n * 1000 }
+	check := func(fence, replied int64) bool {
+		first := lockOp{what: didAcquire, fence: ms(1), returned: ms(2)}
+		next := lockOp{what: didAcquire, fence: ms(fence), called: ms(3), returned: ms(replied)}
+		return porcupine.CheckOperations(lockModel(chaosTTL), []porcupine.Operation{
+			{ClientId: 0, Input: first, Call: 0, Return: ms(2)},
+			{ClientId: 1, Input: next, Call: ms(3), Return: ms(replied)},
+		})
+	}
+	require.True(t, check(401, 402))
+	require.True(t, check(392, 401), "the server got no time between the clock and the look at the lease")
+	require.False(t, check(392, 399))
+	require.False(t, check(200, 201))
+}
+
 // The same clients with a release that does not compare the owner: the checker sees
 // that one client acquired a lock that another still held.
 func TestLockHistoryCatchesABrokenRelease(t *testing.T) {
