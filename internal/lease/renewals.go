@@ -49,6 +49,7 @@ func (r *registry) place(c *keptContext, key serverKey, at time.Time) {
 		r.servers[key] = s
 		s.wakes = time.Now() // it picks as it starts
 		go s.run()
+		time.AfterFunc(maxSleep, s.endOver)
 	}
 	c.server, c.next = s, at
 	heap.Push(&s.due, c)
@@ -114,10 +115,14 @@ func (r *registry) move(c *keptContext, name string) {
 	}
 }
 
-// endOver ends the leases of which a clock says that they are over: no timer does so when the machine was suspended.
+// endOver ends the leases of which a clock says that they are over: no timer does so when the machine was suspended. It
+// looks again after maxSleep, while the server has leases: neither a round trip nor a holder that hangs delays that.
 func (s *server) endOver() {
 	over := make(map[*Lease]error)
 	renewals.mu.Lock()
+	if renewals.servers[s.key] == s {
+		time.AfterFunc(maxSleep, s.endOver)
+	}
 	for _, c := range s.due {
 		if err := c.lease.Err(); err != nil {
 			over[c.lease] = err

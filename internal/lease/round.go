@@ -16,7 +16,7 @@ const (
 	maxRoundTrip = 5 * time.Second
 	// maxInFlight bounds the round trips to one server that have no answer.
 	maxInFlight = 4
-	// maxSleep is the longest time between two looks at the clocks.
+	// maxSleep is the longest time between two looks at the clocks, and between two at what is due.
 	maxSleep = 500 * time.Millisecond
 )
 
@@ -45,7 +45,6 @@ func (s *server) run() {
 		select {
 		case <-s.wake:
 		case <-timer.C:
-			s.endOver()
 		}
 	}
 }

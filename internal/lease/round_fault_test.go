@@ -72,19 +72,7 @@ func TestWallClockEndsALease(t *testing.T) {
 	kept := l.Keep(t.Context())
 	started := time.Now()
 	asleep := make(chan struct{})
-	renewals.mu.Lock()
-	l.mu.Lock()
-	k.clocks = func() (mono, wall time.Time) {
-		now := time.Now()
-		select {
-		case <-asleep:
-			return now, now.Round(0).Add(2 * time.Hour)
-		default:
-			return now, now.Round(0)
-		}
-	}
-	l.mu.Unlock()
-	renewals.mu.Unlock()
+	setWall(k, l, asleep)
 	require.NoError(t, l.Err())
 	close(asleep)
 	select {
@@ -98,6 +86,45 @@ func TestWallClockEndsALease(t *testing.T) {
 	require.Positive(t, left(started.Add(time.Hour), started, started.Round(0)))
 	require.Negative(t, left(started, started.Add(time.Second), started.Round(0)), "by the monotonic clock")
 	require.Negative(t, left(started, started, started.Round(0).Add(time.Second)), "by the wall clock")
+}
+
+// setWall has the wall clock of a keeper say two hours more once asleep is closed.
+func setWall(k *Keeper, l *Lease, asleep <-chan struct{}) {
+	renewals.mu.Lock()
+	defer renewals.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k.clocks = func() (mono, wall time.Time) {
+		now := time.Now()
+		select {
+		case <-asleep:
+			return now, now.Round(0).Add(2 * time.Hour)
+		default:
+			return now, now.Round(0)
+		}
+	}
+}
+
+// The wall clock ends a lease while round trips hang, too: after a suspension the connections are dead.
+func TestWallClockEndsALeaseOfAServerThatHangs(t *testing.T) {
+	t.Parallel()
+	k := NewKeeper(nil, causes)
+	t.Cleanup(k.Close)
+	h := &hung{fake: fake{server: t.Name()}, answer: make(chan error)}
+	defer close(h.answer)
+	l, asleep := &Lease{}, make(chan struct{})
+	l.Begin(k, h, Terms{Name: "x", TTL: time.Hour}, time.Now().Add(time.Hour))
+	setWall(k, l, asleep)
+	kept := l.Keep(t.Context())
+	l.Renew()
+	require.Eventually(t, func() bool { return h.extensions() > 0 }, 20*time.Second, time.Millisecond)
+	close(asleep)
+	select {
+	case <-kept.Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the context lives on")
+	}
+	require.ErrorIs(t, context.Cause(kept), errLost)
 }
 
 // grouped is a holder that one call extends with the others of its group.
