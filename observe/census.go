@@ -5,8 +5,10 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/luatomic/luatomic/internal/abreast"
+	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 	"github.com/luatomic/luatomic/rpc"
@@ -24,7 +26,8 @@ type Census struct {
 
 // Read reads each gauge once and passes its values to to. With an error, it still passes on what could be read. It ends
 // with ctx, even if a server hangs. Cost: three reads, two more for each queue and one for each bus. It changes
-// nothing. The reads of queues and buses run at the same time.
+// nothing. The reads of queues and buses run at the same time. A server that does not answer holds up the queues of no
+// other one; nothing more is asked of it.
 func (c *Census) Read(ctx context.Context, to Recorder) error {
 	to = readable{to}
 	values, ended := make(handed), make(chan error, 1)
@@ -53,7 +56,29 @@ func (h handed) Record(ctx context.Context, i *Instrument, value float64, labels
 	}
 }
 
+// read reads the queues and the buses, which may be on other servers, at the same time.
 func (c *Census) read(ctx context.Context, to Recorder) error {
+	var queues, buses []error
+	var both sync.WaitGroup
+	both.Go(func() { queues = c.readQueues(ctx, to) })
+	both.Go(func() { buses = c.readBuses(ctx, to) })
+	both.Wait()
+	return errors.Join(distinct(append(queues, buses...))...)
+}
+
+// distinct leaves out what says the same again, as the queues of a server that does not answer do.
+func distinct(errs []error) (out []error) {
+	said := make(map[string]bool)
+	for _, err := range errs {
+		if err != nil && !said[err.Error()] {
+			said[err.Error()] = true
+			out = append(out, err)
+		}
+	}
+	return out
+}
+
+func (c *Census) readQueues(ctx context.Context, to Recorder) []error {
 	queues, err := queue.Queues(ctx, c.Client, &queue.Options{Prefix: c.Prefix})
 	failed := []error{err}
 	workers, err := queue.Workers(ctx, c.Client, c.Prefix)
@@ -68,15 +93,14 @@ func (c *Census) read(ctx context.Context, to Recorder) error {
 			}
 		}
 	}
-	errs := make([]error, len(queues))
-	abreast.Each(len(queues), func(i int) {
-		q := queues[i]
-		if err == nil {
+	if err == nil {
+		for _, q := range queues {
 			to.Record(ctx, queueWorkers, float64(consumers[[2]string{q.Tag(), q.Name()}]), system, q.Name(), q.Tag())
 		}
-		errs[i] = readQueue(ctx, to, q)
-	})
-	return errors.Join(append(append(failed, errs...), c.readBuses(ctx, to)...)...)
+	}
+	return append(failed, nodes.EachQueue(ctx, c.Client, queues, func(ctx context.Context, i int) error {
+		return readQueue(ctx, to, queues[i])
+	})...)
 }
 
 func (c *Census) readBuses(ctx context.Context, to Recorder) []error {

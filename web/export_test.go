@@ -24,7 +24,7 @@ func FaultOf(err error) string { return new(handler).faultOf(err).What }
 func SearchEnded(ctx context.Context, client lua.Client) (partial bool, _ error) {
 	over, cancel := context.WithCancel(ctx)
 	cancel()
-	return (&handler{client: client}).searchEnded(ctx, over, over.Err())
+	return (&handler{client: client}).searchEnded(ctx, over, over.Err(), false)
 }
 
 // Objects are the addresses that read, or that change something, with the parameters that name their object.

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"runtime/debug"
 	"slices"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
@@ -57,6 +57,36 @@ func (h *handler) faultOf(err error) *fault {
 	}
 	return h.numbered(faultf(http.StatusBadGateway, "The log of this page has the reason.",
 		"The server refused the request."), err)
+}
+
+// faultsOf turns the errors of the rows of a page into what is shown. Rows of one error, as those of a server that does
+// not answer, have one fault and one number.
+func (h *handler) faultsOf(errs []error) []*fault {
+	faults, known := make([]*fault, len(errs)), make(map[string]*fault)
+	for i, err := range errs {
+		if err == nil {
+			continue
+		}
+		if faults[i] = known[err.Error()]; faults[i] == nil {
+			faults[i] = h.faultOf(err)
+			known[err.Error()] = faults[i]
+		}
+	}
+	return faults
+}
+
+// noneServed is the fault of a page none of whose rows a server serves. A row that cannot be read for another reason
+// says so in its place.
+func noneServed(rows []*fault) error {
+	for _, f := range rows {
+		if f == nil || f.Status != http.StatusServiceUnavailable {
+			return nil
+		}
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	return rows[0]
 }
 
 // errPanic is the error of a request whose code has panicked, as a callback of the Options can.
@@ -173,7 +203,5 @@ func refused(err error) bool {
 
 // unreachable reports an error without an answer of a server that is ready.
 func unreachable(err error) bool {
-	var network interface{ Timeout() bool } // what errors of package net have
-	return repliedWith("LOADING", "MASTERDOWN", "CLUSTERDOWN")(err) || errors.As(err, &network) ||
-		matches(io.EOF, io.ErrUnexpectedEOF, redis.ErrPoolTimeout, redis.ErrPoolExhausted)(err)
+	return repliedWith("CLUSTERDOWN")(err) || nodes.Away(err)
 }

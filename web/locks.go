@@ -191,16 +191,20 @@ func (d *locksData) search(ctx context.Context, h *handler, l *lock.Locker, role
 		err = collect(d, l.List(within), role.plainRow)
 	}
 	if err != nil {
-		d.Partial, err = h.searchEnded(ctx, within, err)
+		d.Partial, err = h.searchEnded(ctx, within, err, len(d.Locks) > 0)
 	}
 	slices.SortFunc(d.Locks, func(a, b lockRow) int { return cmp.Compare(a.Name, b.Name) })
 	d.Locks = slices.CompactFunc(d.Locks, func(a, b lockRow) bool { return a.Name == b.Name })
 	return err
 }
 
-// searchEnded reports that a search has ended with its time, and not with the server.
-func (h *handler) searchEnded(ctx, within context.Context, err error) (partial bool, _ error) {
-	if within.Err() == nil {
+// searchEnded reports that a search has ended with its time, and not with the server, or with one server of several:
+// then it may have found something.
+func (h *handler) searchEnded(ctx, within context.Context, err error, found bool) (partial bool, _ error) {
+	switch {
+	case found && nodes.Away(err):
+		return true, nil
+	case within.Err() == nil:
 		return false, err
 	}
 	return true, nodes.Answers(ctx, h.client)

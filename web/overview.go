@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/abreast"
+	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/queue"
 )
@@ -106,29 +106,42 @@ func (h *handler) overview(ctx context.Context, q *request) (answer, error) {
 		queues, data.Next = queues[:queuesOnPage], h.cursor(overviewCursor, from+queuesOnPage)
 	}
 	data.Queues = make([]queueRow, len(queues))
-	abreast.Each(len(queues), func(i int) { data.Queues[i] = h.readQueue(ctx, queues[i]) })
-	for _, row := range data.Queues {
-		if row.Fault != nil && row.Fault.Status == 503 { // nor will the others answer
-			return answer{}, row.Fault
-		}
+	within, cancel := forRows(ctx)
+	defer cancel()
+	for i, q := range queues {
+		data.Queues[i] = rowOf(q)
 	}
-	return answer{page: "overview", title: "Queues", data: data}, nil
+	faults := h.faultsOf(nodes.EachQueue(within, h.client, queues, func(ctx context.Context, i int) error {
+		return h.readQueue(ctx, queues[i], &data.Queues[i])
+	}))
+	for i := range data.Queues {
+		data.Queues[i].Fault = faults[i]
+	}
+	return answer{page: "overview", title: "Queues", data: data}, noneServed(faults)
 }
 
-// readQueue reads the counts of a queue. One that cannot be read says why, and hides no other.
-func (h *handler) readQueue(ctx context.Context, q *queue.Queue) queueRow {
-	row := queueRow{Queue: show.Name(q.Name()), Tag: show.Name(q.Tag()), Rate: -1}
+// forRows ends before the request does: a server that hangs leaves time to show the rows of the others.
+func forRows(ctx context.Context) (context.Context, context.CancelFunc) {
+	end, _ := ctx.Deadline()
+	return context.WithDeadline(ctx, end.Add(-Timeout/10))
+}
+
+// rowOf is the row of a queue that is not read yet.
+func rowOf(q *queue.Queue) queueRow {
+	return queueRow{Queue: show.Name(q.Name()), Tag: show.Name(q.Tag()), Rate: -1}
+}
+
+// readQueue reads the counts of a queue.
+func (h *handler) readQueue(ctx context.Context, q *queue.Queue, row *queueRow) error {
 	st, err := q.Stats(ctx)
 	if err == nil {
 		row.fill(st)
 		err = row.count(ctx, q)
 	}
-	if err != nil {
-		row.Fault = h.faultOf(err)
-		return row
+	if err == nil {
+		row.Rate = h.rate("queue "+q.Tag()+"\n"+q.Name()+"\n"+row.Today().Day, int64(row.Today().Processed))
 	}
-	row.Rate = h.rate("queue "+q.Tag()+"\n"+q.Name()+"\n"+row.Today().Day, int64(row.Today().Processed))
-	return row
+	return err
 }
 
 // speed is how fast a counter grows per second; below 0, and null in JSON, while too little is known.

@@ -108,8 +108,12 @@ func (h *handler) queuePage(ctx context.Context, q *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	row := rowOf(of)
+	if err := h.readQueue(ctx, of, &row); err != nil {
+		row.Fault = h.faultOf(err)
+	}
 	data := queueData{
-		queueRow: h.readQueue(ctx, of), Now: st.Now, State: state.String(),
+		queueRow: row, Now: st.Now, State: state.String(),
 		Kind: show.Name(q.get("kind")), Text: q.get("text"), Total: countOf(st, state), Verbs: verbsOf(state),
 	}
 	for _, s := range states {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/abreast"
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/rpc"
@@ -71,13 +70,19 @@ func (h *handler) rpc(ctx context.Context, q *request) (answer, error) {
 		}
 	}
 	data.Buses = make([]busRow, len(names))
-	abreast.Each(len(names), func(i int) { data.Buses[i] = h.readBus(ctx, names[i], q.role) })
-	for _, b := range data.Buses {
-		if b.Fault != nil && (len(names) == 1 || b.Fault.Status == 503) {
-			return answer{}, b.Fault
-		}
+	within, cancel := forRows(ctx)
+	defer cancel()
+	faults := h.faultsOf(nodes.EachBus(within, h.client, names, func(ctx context.Context, i int) (err error) {
+		data.Buses[i], err = h.readBus(ctx, names[i], q.role)
+		return err
+	}))
+	if len(names) == 1 && faults[0] != nil {
+		return answer{}, faults[0]
 	}
-	return answer{page: "rpc", title: "Calls", data: data}, nil
+	for i, name := range names {
+		data.Buses[i].Bus, data.Buses[i].Fault = show.Name(name), faults[i]
+	}
+	return answer{page: "rpc", title: "Calls", data: data}, noneServed(faults)
 }
 
 // findBuses searches for the lists of nodes, within ScanFor.
@@ -86,7 +91,7 @@ func (h *handler) findBuses(ctx context.Context) (names []string, partial bool, 
 	defer cancel()
 	names, err = nodes.Buses(within, h.client, h.opts.Prefix)
 	if err != nil {
-		partial, err = h.searchEnded(ctx, within, err)
+		partial, err = h.searchEnded(ctx, within, err, len(names) > 0)
 	}
 	if len(names) > busesShown {
 		names, partial = names[:busesShown], true
@@ -94,16 +99,14 @@ func (h *handler) findBuses(ctx context.Context) (names []string, partial bool, 
 	return names, partial, err
 }
 
-func (h *handler) readBus(ctx context.Context, name string, role Role) busRow {
-	row := busRow{Bus: show.Name(name)}
+func (h *handler) readBus(ctx context.Context, name string, role Role) (row busRow, err error) {
 	bus, err := rpc.NewBus(h.client, name, &rpc.Options{Prefix: h.opts.Prefix})
-	var live []rpc.Node
-	if err == nil {
-		live, err = bus.Nodes(ctx)
-	}
 	if err != nil {
-		row.Fault = h.faultOf(err)
-		return row
+		return row, err
+	}
+	live, err := bus.Nodes(ctx)
+	if err != nil {
+		return row, err
 	}
 	slices.SortFunc(live, func(a, b rpc.Node) int { return strings.Compare(a.Node, b.Node) })
 	for _, n := range live {
@@ -111,7 +114,7 @@ func (h *handler) readBus(ctx context.Context, name string, role Role) busRow {
 			n.Handled, n.Calls, n.Lease.Milliseconds()})
 	}
 	row.Methods = h.methodsOf(name, live, role)
-	return row
+	return row, nil
 }
 
 // methodsOf adds up what the nodes report of each method.

@@ -9,6 +9,8 @@ import (
 type serverData struct {
 	Prefix string        `json:"prefix"`
 	Checks []serverCheck `json:"checks"`
+	// Fault says why one of several servers is not checked.
+	Fault *fault `json:"fault,omitempty"`
 }
 
 // serverCheck is a check of the server; of a check that passed there is no cure.
@@ -22,10 +24,13 @@ type serverCheck struct {
 
 func (h *handler) server(ctx context.Context, q *request) (answer, error) {
 	checks, err := luatomic.InspectServer(ctx, h.client)
-	if err != nil {
-		return answer{}, err
-	}
 	data := serverData{Prefix: h.opts.Prefix}
+	switch {
+	case err != nil && len(checks) == 0:
+		return answer{}, err
+	case err != nil:
+		data.Fault = h.faultOf(err)
+	}
 	for _, c := range checks {
 		check := serverCheck{Check: c.Check, Verdict: c.Verdict.String(), Detail: c.Detail, Cure: c.Cure}
 		if q.role.Has(Texts) {

@@ -144,9 +144,29 @@ func Masters(ctx context.Context, client lua.Client) ([]Node, error) {
 	return nil, fmt.Errorf("%T has no servers to scan; use a Client, ClusterClient or Ring", client)
 }
 
-// Answers returns why the server does not serve this client, if it does not: it is away, busy or loading, or refuses
-// the greeting. A server that cannot save its data refuses PING, and is there.
+// Answers returns why no server serves this client, if none does: it is away, busy or loading, or refuses the greeting.
+// It asks all of them: a PING of a cluster or ring goes to any one, which may be the one that hangs.
 func Answers(ctx context.Context, client redis.UniversalClient) error {
+	servers, err := Masters(ctx, client)
+	if err != nil || len(servers) < 2 {
+		return answers(ctx, client)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	heard := make(chan error, len(servers))
+	for _, server := range servers {
+		go func() { heard <- answers(ctx, server) }()
+	}
+	for range servers {
+		if err = <-heard; err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// answers is Answers of one server. One that cannot save its data refuses PING, and is there.
+func answers(ctx context.Context, client redis.UniversalClient) error {
 	err := client.Ping(ctx).Err()
 	if redis.HasErrorPrefix(err, "MISCONF") {
 		return nil

@@ -3,8 +3,11 @@ package nodes_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"strconv"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -107,4 +110,46 @@ func TestBusesOfServersThatAnswer(t *testing.T) {
 		require.Error(t, err)
 		require.ElementsMatch(t, want, found)
 	})
+}
+
+// A ring is there while one of its servers is, whichever a PING would go to.
+func TestARingAnswersWhileOneServerDoes(t *testing.T) {
+	lab.EachHangs(t, func(*redis.Ring) {}, func(ring *redis.Ring, _ string) {
+		for range 5 {
+			require.NoError(t, nodes.Answers(t.Context(), ring))
+		}
+	})
+}
+
+// One answer that does not come ends the questions to its server, and to no other; a reply ends none.
+func TestEachAsksAServerThatIsAwayNoMore(t *testing.T) {
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1", "two": "127.0.0.1:2"},
+		HeartbeatFrequency: time.Hour})
+	defer ring.Close()
+	names := make([]string, 100) // each server has more than are asked at once
+	for i := range names {
+		names[i] = strconv.Itoa(i)
+	}
+	away := func(i int) bool {
+		return lab.Must(ring.GetShardClientForKey("{"+names[i]+"}")).Options().Addr == "127.0.0.1:1"
+	}
+	var asked atomic.Int32
+	errs := nodes.EachBus(t.Context(), ring, names, func(ctx context.Context, i int) error {
+		switch {
+		case !away(i):
+			return redis.ErrClosed
+		case asked.Add(1) == 1:
+			return io.EOF
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	for i, err := range errs {
+		want := redis.ErrClosed
+		if away(i) {
+			want = io.EOF
+		}
+		require.ErrorIs(t, err, want)
+	}
+	require.LessOrEqual(t, int(asked.Load()), 16)
 }
