@@ -5,6 +5,8 @@ import (
 	"flag"
 	"slices"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -52,11 +54,11 @@ QUEUE and promotes all of them.`,
 			} else if dialect != "" {
 				return promoteSidekiq(s, dialect, watch)
 			}
-			queues, done, err := s.openQueues()
+			client, queues, err := s.openQueues()
 			if err != nil {
 				return err
 			}
-			defer done()
+			defer func() { _ = client.Close() }()
 			if watch {
 				return watchDue(s, queues)
 			}
@@ -72,21 +74,19 @@ type promoteResult struct {
 }
 
 // openQueues connects and returns the queues that the arguments name.
-func (s *session) openQueues() (queues []*queue.Queue, done func(), err error) {
-	client, err := s.connect(s.signals.stop)
-	if err != nil {
+func (s *session) openQueues() (client redis.UniversalClient, queues []*queue.Queue, err error) {
+	if client, err = s.connect(s.signals.stop); err != nil {
 		return nil, nil, err
 	}
-	done = func() { _ = client.Close() }
 	for _, name := range s.args {
 		q, err := queue.New(client, name, &queue.Options{Prefix: s.prefix, Tag: s.tag})
 		if err != nil {
-			done()
+			_ = client.Close()
 			return nil, nil, err
 		}
 		queues = append(queues, q)
 	}
-	return queues, done, nil
+	return client, queues, nil
 }
 
 // promoteEach promotes one queue after the other. One that the server refuses holds up no other.

@@ -94,7 +94,7 @@ func listQueues(ctx context.Context, s *session, client lua.Client) error {
 		return err
 	}
 	out := s.rows("QUEUE", "TAG", "READY", "SCHEDULED", "LEASED", "DEAD", "OLDEST", "PAUSED", "PROCESSED", "FAILED")
-	return eachQueue(ctx, queues, out, listQueue)
+	return eachQueue(ctx, client, queues, out, listQueue)
 }
 
 func listQueue(ctx context.Context, q *queue.Queue) (line, error) {

@@ -6,7 +6,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/luatomic/luatomic/internal/abreast"
+	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -16,40 +17,35 @@ type line struct {
 	cells  []any
 }
 
-// eachQueue reads the queues into a table, in their order. One that cannot be shown hides no other.
-func eachQueue(ctx context.Context, queues []*queue.Queue, out *rows,
+// eachQueue reads the queues into a table, in their order. One that cannot be shown hides no other, and neither does a
+// server that is away: its error comes after what the others have.
+func eachQueue(ctx context.Context, client lua.Client, queues []*queue.Queue, out *rows,
 	read func(context.Context, *queue.Queue) (line, error)) error {
-	lines, errs := make([]line, len(queues)), make([]error, len(queues))
-	err := eachAbreast(ctx, len(queues), func(ctx context.Context, i int) error {
-		if lines[i], errs[i] = read(ctx, queues[i]); ofOneQueue(errs[i]) {
-			return nil
-		}
-		return errs[i]
-	})
-	if err != nil {
+	lines := make([]line, len(queues))
+	errs := nodes.EachQueue(ctx, client, queues, func(ctx context.Context, i int) (err error) {
+		lines[i], err = read(ctx, queues[i])
 		return err
-	}
-	hidden := hiddenQueues{of: len(queues)}
-	for i, l := range lines {
-		if errs[i] != nil {
-			hidden.add(errs[i])
-		} else if err := out.add(l.object, l.cells...); err != nil {
-			return err
-		}
-	}
-	return errors.Join(hidden.err(), out.end())
-}
-
-// eachAbreast does n things abreast. The first error ends the others and is returned.
-func eachAbreast(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	abreast.Each(n, func(i int) {
-		if err := do(ctx, i); err != nil {
-			end(err)
-		}
 	})
-	return context.Cause(ctx)
+	hidden, shown := hiddenQueues{of: len(queues)}, len(queues) == 0
+	var away error
+	for i, l := range lines {
+		switch err := errs[i]; {
+		case ofOneQueue(err):
+			hidden.add(err)
+		case err != nil:
+			away = cmp.Or(away, err)
+			continue
+		default:
+			if err := out.add(l.object, l.cells...); err != nil {
+				return err
+			}
+		}
+		shown = true
+	}
+	if !shown {
+		return away
+	}
+	return errors.Join(hidden.err(), away, out.end())
 }
 
 // hiddenQueues is the error of queues that cannot be shown.

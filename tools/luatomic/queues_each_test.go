@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -33,7 +34,7 @@ func TestQueuesAreListedAbreast(t *testing.T) {
 			queues, err := queue.Queues(ctx, client, &queue.Options{Prefix: s.prefix})
 			require.NoError(t, err)
 			c := counting{s: s, rates: newRates()}
-			return c.all(ctx, queues)
+			return c.all(ctx, client, queues)
 		},
 	} {
 		client := redis.NewClient(luatomictest.Client(t).Options())
@@ -51,4 +52,35 @@ func TestQueuesAreListedAbreast(t *testing.T) {
 			require.Contains(t, line, fmt.Sprintf(`{"queue":%q,`, names[i]), name)
 		}
 	}
+}
+
+// A server that hangs hides no queue of another one: its error comes after what the others have.
+func TestQueuesOfServersThatAnswerAreListed(t *testing.T) {
+	t.Parallel()
+	var queues *lab.RingQueues
+	lab.EachHangs(t, func(ring *redis.Ring) {
+		queues = lab.NewRingQueues(t, ring, 80)
+	}, func(ring *redis.Ring, live string) {
+		if !queues.ListedAt(live) {
+			return
+		}
+		names := queues.At(live)
+		var out bytes.Buffer
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		require.True(t, isAway(listQueues(ctx, newSession(&out, &out), ring)))
+		require.Equal(t, len(names), strings.Count(out.String(), `"ready":1,`))
+
+		r := newTopReader(ring, "")
+		r.read(t.Context())
+		require.NoError(t, r.view.away)
+		require.True(t, r.view.queues.part)
+		var shown []string
+		for _, row := range r.view.queues.rows {
+			if !row.hidden {
+				shown = append(shown, row.Queue.String())
+			}
+		}
+		require.ElementsMatch(t, names, shown)
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"time"
 
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -114,16 +115,16 @@ may be left out: all queues.`,
 			if dialect != "" {
 				return runSidekiqStats(s, dialect, watch)
 			}
-			queues, done, err := s.openQueues()
+			client, queues, err := s.openQueues()
 			if err != nil {
 				return err
 			}
-			defer done()
+			defer func() { _ = client.Close() }()
 			c := counting{s: s}
 			if watch.on {
 				c.rates = newRates()
 			}
-			return s.again(watch, func() error { return c.all(s.signals.stop, queues) })
+			return s.again(watch, func() error { return c.all(s.signals.stop, client, queues) })
 		},
 	}
 }
@@ -167,13 +168,13 @@ type counting struct {
 	known bool   // the queues exist, or did
 }
 
-func (c *counting) all(ctx context.Context, queues []*queue.Queue) error {
+func (c *counting) all(ctx context.Context, client lua.Client, queues []*queue.Queue) error {
 	columns := []string{"QUEUE", "READY", "SCHEDULED", "LEASED", "DEAD", "OLDEST", "PAUSED"}
 	if c.rates != nil {
 		columns = append(columns, "PUSHED/S", "PROCESSED/S", "FAILED/S")
 	}
 	out := c.s.rows(columns...)
-	err := eachQueue(ctx, queues, out, c.one)
+	err := eachQueue(ctx, client, queues, out, c.one)
 	c.known = c.known || err == nil
 	return err
 }

@@ -123,17 +123,17 @@ func (r *topReader) read(ctx context.Context) {
 		next.ahead = server.Sub(next.at)
 	}
 	next.away = nil
-	next.queues = readPart(ctx, r.readQueues)
-	next.running = readPart(ctx, r.readRunning)
+	next.queues = readPart(ctx, r, r.readQueues)
+	next.running = readPart(ctx, r, r.readRunning)
 	if now := time.Now(); now.After(r.scan) {
-		next.locks = readPart(ctx, r.readLocks)
+		next.locks = readPart(ctx, r, r.readLocks)
 		next.nodes.part, next.nodes.err = r.findBuses(ctx)
 		r.scan = time.Now().Add(10 * time.Since(now))
 	}
 	if next.nodes.err == nil {
 		part := next.nodes.part
-		next.nodes = readPart(ctx, r.readNodes)
-		next.nodes.part = part
+		next.nodes = readPart(ctx, r, r.readNodes)
+		next.nodes.part = part || next.nodes.part
 	}
 	for _, err := range []error{next.queues.err, next.running.err, next.locks.err, next.nodes.err} {
 		if isAway(err) {
@@ -151,21 +151,23 @@ func inTime(ctx context.Context, ask func(context.Context) error) error {
 	return ask(ctx)
 }
 
-// eachInTime asks for n things abreast, each in the time of one answer. The first answer that does not come ends the
-// others, and its error is returned.
-func eachInTime(ctx context.Context, n int, ask func(ctx context.Context, i int) error) error {
-	return eachAbreast(ctx, n, func(ctx context.Context, i int) error {
-		if err := inTime(ctx, func(ctx context.Context) error { return ask(ctx, i) }); isAway(err) {
-			return err
-		}
-		return nil
-	})
-}
-
-func readPart[T any](ctx context.Context, read func(context.Context) ([]T, bool, error)) (p topPart[T]) {
+// readPart reads the rows of one table. Those of a server that is away are missing where there are several: the one
+// that has the list of queues has answered.
+func readPart[T any](ctx context.Context, r *topReader,
+	read func(context.Context) ([]T, bool, error)) (p topPart[T]) {
 	p.at = time.Now()
 	p.rows, p.part, p.err = read(ctx)
+	p.part, p.err = r.partly(ctx, p.part, p.err)
 	return p
+}
+
+func (r *topReader) partly(ctx context.Context, part bool, err error) (bool, error) {
+	if isAway(err) {
+		if servers, _ := nodes.Masters(ctx, r.client); len(servers) > 1 {
+			return true, nil
+		}
+	}
+	return part, err
 }
 
 func (r *topReader) readQueues(ctx context.Context) (out []topQueue, part bool, err error) {
@@ -177,32 +179,32 @@ func (r *topReader) readQueues(ctx context.Context) (out []topQueue, part bool, 
 	if part = len(queues) > topQueues; part {
 		queues = queues[:topQueues]
 	}
-	out, errs := make([]topQueue, len(queues)), make([]error, len(queues))
-	away := eachInTime(ctx, len(queues), func(ctx context.Context, i int) error {
-		out[i], errs[i] = r.readQueue(ctx, queues[i])
-		return errs[i]
+	out = make([]topQueue, len(queues))
+	errs := nodes.EachQueue(ctx, r.client, queues, func(ctx context.Context, i int) error {
+		return inTime(ctx, func(ctx context.Context) (err error) {
+			out[i], err = r.readQueue(ctx, queues[i])
+			return err
+		})
 	})
-	if away != nil {
-		return nil, false, away
-	}
 	var hidden hiddenQueues
-	for i, err := range errs {
-		switch out[i].hidden = err != nil; {
-		case ofOneQueue(err):
-			hidden.add(err)
-		case err != nil:
-			return nil, false, err
+	var away error
+	for i, of := range errs {
+		out[i].Queue, out[i].Tag, out[i].hidden = label(queues[i].Name()), label(queues[i].Tag()), of != nil
+		if ofOneQueue(of) {
+			hidden.add(of)
+		} else {
+			away = cmp.Or(away, of)
 		}
 	}
 	if hidden.n == len(out) { // not one queue, but the user
-		err = errors.Join(err, hidden.err())
+		away = errors.Join(away, hidden.err())
 	}
+	err = errors.Join(err, away)
 	slices.SortStableFunc(out, func(a, b topQueue) int { return cmp.Compare(b.Ready+b.Leased, a.Ready+a.Leased) })
 	return out, part, err
 }
 
 func (r *topReader) readQueue(ctx context.Context, q *queue.Queue) (out topQueue, err error) {
-	out.Queue, out.Tag = label(q.Name()), label(q.Tag())
 	st, err := q.Stats(ctx)
 	if err != nil {
 		return out, err
@@ -305,25 +307,21 @@ func (r *topReader) findBuses(ctx context.Context) (part bool, err error) {
 		names = slices.Compact(names)
 	}
 	r.buses = names[:min(len(names), topBuses)]
-	return part || len(names) > topBuses, err
+	return r.partly(ctx, part || len(names) > topBuses, err)
 }
 
 func (r *topReader) readNodes(ctx context.Context) (out []topNode, _ bool, err error) {
-	live, errs := make([][]rpc.Node, len(r.buses)), make([]error, len(r.buses))
-	err = eachInTime(ctx, len(r.buses), func(ctx context.Context, i int) error {
+	live := make([][]rpc.Node, len(r.buses))
+	errs := nodes.EachBus(ctx, r.client, r.buses, func(ctx context.Context, i int) error {
 		bus, err := rpc.NewBus(r.client, r.buses[i], &rpc.Options{Prefix: r.prefix})
 		if err != nil {
 			return nil // another program wrote it
 		}
-		live[i], errs[i] = bus.Nodes(ctx)
-		return errs[i]
+		return inTime(ctx, func(ctx context.Context) (err error) {
+			live[i], err = bus.Nodes(ctx)
+			return err
+		})
 	})
-	if err == nil {
-		err = errors.Join(errs...)
-	}
-	if err != nil {
-		return nil, false, err
-	}
 	for i, name := range r.buses {
 		for _, n := range live[i] {
 			out = append(out, topNode{name, n, known(r.calls.Rate(name+"\n"+n.Node, n.Handled, time.Now()))})
@@ -333,5 +331,5 @@ func (r *topReader) readNodes(ctx context.Context) (out []topNode, _ bool, err e
 		return cmp.Or(cmp.Compare(b.node.Running, a.node.Running), cmp.Compare(a.bus, b.bus),
 			cmp.Compare(a.node.Node, b.node.Node))
 	})
-	return out, false, nil
+	return out, false, errors.Join(errs...)
 }
