@@ -2,15 +2,12 @@ package queue
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"slices"
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/lua"
 )
-
-// buryStates translates the verdicts of queue_bury.
-var buryStates = [...]State{Absent, Scheduled, Ready, Leased, Dead}
 
 // BuryJobs moves jobs that no worker has to the dead set, with the first KiB of the reason. It returns the state that
 // each job had before. Scheduled and ready jobs are buried: no failure is counted, and their unique names are released.
@@ -25,7 +22,8 @@ var buryStates = [...]State{Absent, Scheduled, Ready, Leased, Dead}
 // same answer: each script for at most 50 s.
 //
 // BuryJobs runs one script for up to 200 ids, atomic to other clients, and one for each 200 jobs to trim. A write
-// refused half-way can deliver a dead job, never lose one. Keys: s, b, l, n, d, u, ux, c, i. Cost: O(log n) for each.
+// refused half-way can deliver a dead job, never lose one. An id that no call can name is as in Cancel. Keys: s, b, l,
+// n, d, u, ux, c, i. Cost: O(log n) for each.
 func (q *Queue) BuryJobs(ctx context.Context, reason string, ids ...string) ([]State, error) {
 	return q.BuryJobsIn(ctx, []State{Scheduled, Ready}, reason, ids...)
 }
@@ -33,32 +31,20 @@ func (q *Queue) BuryJobs(ctx context.Context, reason string, ids ...string) ([]S
 // BuryJobsIn is BuryJobs for jobs in one of the states in, which can be Scheduled and Ready. A job in another state
 // stays as it is, and its state is returned.
 func (q *Queue) BuryJobsIn(ctx context.Context, in []State, reason string, ids ...string) ([]State, error) {
-	out := make([]State, 0, len(ids))
 	p := q.buryParams()
-	p.Only, p.Reason = verdictsOf(buryStates[:], in), reason[:min(len(reason), maxReason)]
+	p.Only, p.Reason = verdictsOf(in), reason[:min(len(reason), maxReason)]
+	was, err := q.endJobs(ctx, "bury in", ids, func(ctx context.Context, ids []string, receipt string) ([]int64, error) {
+		p.IDs, p.Receipt = ids, receipt
+		return gen.QueueBury(ctx, q.client, p)
+	})
 	deaths := 0
-	for chunk := range chunks(ids, maxRows, textSize) {
-		var verdicts []int64
-		err := q.once(ctx, func(ctx context.Context, receipt string) (err error) {
-			p.IDs, p.Receipt = chunk, receipt
-			verdicts, err = gen.QueueBury(ctx, q.client, p)
-			return err
-		})
-		if err != nil {
-			return out, q.wrap("bury in", err)
-		}
-		for _, v := range verdicts {
-			if v < 0 || int(v) >= len(buryStates) {
-				return out, q.wrap("bury in", fmt.Errorf("%w: verdict %d", lua.ErrBadReply, v))
-			}
-			out = append(out, buryStates[v])
-			if v < 3 && slices.Contains(in, buryStates[v]) {
-				deaths++
-			}
+	for _, state := range was {
+		if (state == Scheduled || state == Ready) && slices.Contains(in, state) {
+			deaths++
 		}
 	}
-	if deaths == 0 {
-		return out, nil
+	if deaths == 0 || err != nil && !errors.Is(err, lua.ErrTooLarge) {
+		return was, err
 	}
-	return out, q.trimAfter(ctx, deaths)
+	return was, errors.Join(err, q.trimAfter(ctx, deaths))
 }

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,8 +12,8 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// cancelStates translates the verdicts of queue_cancel.
-var cancelStates = [...]State{Absent, Scheduled, Ready, Leased, Dead}
+// endStates translates the verdicts of queue_cancel and queue_bury.
+var endStates = [...]State{Absent, Scheduled, Ready, Leased, Dead}
 
 // Cancel removes jobs from the queue and returns the state that each job had before. Scheduled, ready and dead jobs are
 // deleted and release their unique names. An Absent job was not in the queue.
@@ -27,7 +28,8 @@ var cancelStates = [...]State{Absent, Scheduled, Ready, Leased, Dead}
 // script for at most 50 s.
 //
 // Cancel runs one script for up to 200 ids, atomic to other clients. A write refused half-way leaves a job cancelled or
-// where it was. Keys: s, b, l, n, d, u, ux, c, o, f, i. Cost: O(log n) for each.
+// where it was. A job whose id no call can name counts as Absent: the others are cancelled, and the error is
+// lua.ErrTooLarge. Keys: s, b, l, n, d, u, ux, c, o, f, i. Cost: O(log n) for each.
 func (q *Queue) Cancel(ctx context.Context, ids ...string) ([]State, error) {
 	return q.CancelIn(ctx, []State{Scheduled, Ready, Leased, Dead}, ids...)
 }
@@ -35,33 +37,45 @@ func (q *Queue) Cancel(ctx context.Context, ids ...string) ([]State, error) {
 // CancelIn is Cancel for jobs in one of the states in. A job in another state stays as it is, and its state is
 // returned. So a job that was seen ready and that a worker has taken since runs to its end.
 func (q *Queue) CancelIn(ctx context.Context, in []State, ids ...string) ([]State, error) {
-	out := make([]State, 0, len(ids))
 	p := q.cancelParams()
-	p.Only = verdictsOf(cancelStates[:], in)
+	p.Only = verdictsOf(in)
+	return q.endJobs(ctx, "cancel in", ids, func(ctx context.Context, ids []string, receipt string) ([]int64, error) {
+		p.IDs, p.Receipt = ids, receipt
+		return gen.QueueCancel(ctx, q.client, p)
+	})
+}
+
+// endJobs runs a script for each chunk of the ids and returns the states of all. A job whose id no call can name is
+// Absent, and the others do not wait for it.
+func (q *Queue) endJobs(ctx context.Context, verb string, ids []string,
+	script func(ctx context.Context, ids []string, receipt string) ([]int64, error)) (out []State, tooLong error) {
 	for chunk := range chunks(ids, maxRows, textSize) {
 		var verdicts []int64
 		err := q.once(ctx, func(ctx context.Context, receipt string) (err error) {
-			p.IDs, p.Receipt = chunk, receipt
-			verdicts, err = gen.QueueCancel(ctx, q.client, p)
+			verdicts, err = script(ctx, chunk, receipt)
 			return err
 		})
-		if err != nil {
-			return out, q.wrap("cancel in", err)
+		if errors.Is(err, lua.ErrTooLarge) {
+			tooLong, verdicts, err = q.wrap(verb, err), make([]int64, len(chunk)), nil
 		}
-		for _, v := range verdicts {
-			if v < 0 || int(v) >= len(cancelStates) {
-				return out, q.wrap("cancel in", fmt.Errorf("%w: verdict %d", lua.ErrBadReply, v))
+		for i := 0; i < len(verdicts) && err == nil; i++ {
+			if v := verdicts[i]; v < 0 || int(v) >= len(endStates) {
+				err = fmt.Errorf("%w: verdict %d", lua.ErrBadReply, v)
+			} else {
+				out = append(out, endStates[v])
 			}
-			out = append(out, cancelStates[v])
+		}
+		if err != nil {
+			return out, q.wrap(verb, err)
 		}
 	}
-	return out, nil
+	return out, tooLong
 }
 
 // verdictsOf returns the digits that a script uses for the states. No job is Absent.
-func verdictsOf(states, in []State) string {
+func verdictsOf(in []State) string {
 	digits := ""
-	for verdict, state := range states {
+	for verdict, state := range endStates {
 		if state != Absent && slices.Contains(in, state) {
 			digits += strconv.Itoa(verdict)
 		}

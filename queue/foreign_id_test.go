@@ -122,3 +122,25 @@ func TestARequeueAndAnAuditGoOnBesideALongID(t *testing.T) {
 	require.Equal(t, 3, report.LostTotal)
 	require.Equal(t, 3, stats(t, q).Ready)
 }
+
+// Cancel and BuryJobs go on beside an id that no call can name, say so, and keep the states in the order of the ids.
+func TestACancelAndABuryGoOnBesideALongID(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("a", 2<<20)
+	for verb, end := range map[string]func(context.Context, *queue.Queue) ([]queue.State, error){
+		"cancel": func(ctx context.Context, q *queue.Queue) ([]queue.State, error) {
+			return q.Cancel(ctx, "none", long, "small")
+		},
+		"bury": func(ctx context.Context, q *queue.Queue) ([]queue.State, error) {
+			return q.BuryJobs(ctx, "bad", "none", long, "small")
+		},
+	} {
+		q := withForeignIDs(t, nil, 2<<20)
+		was, err := end(t.Context(), q)
+		require.ErrorIs(t, err, lua.ErrTooLarge, verb)
+		require.Equal(t, []queue.State{queue.Absent, queue.Absent, queue.Ready}, was, verb)
+		taken, err := q.Take(t.Context(), 10)
+		require.NoError(t, err)
+		require.Len(t, taken.Deliveries, 1, "%s: only the job that no call can name", verb)
+	}
+}
