@@ -24,7 +24,7 @@ func TestACensusOfARingCountsTheQueuesOfServersThatAnswer(t *testing.T) {
 			return
 		}
 		r := newRecorder()
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		require.Error(t, (&observe.Census{Client: ring}).Read(ctx, r))
 		for _, name := range queues.At(live) {

@@ -16,7 +16,8 @@ func EachHangs(t testing.TB, prepare func(*redis.Ring), f func(ring *redis.Ring,
 	one, two := luatomictest.StartServer(t), luatomictest.StartServer(t)
 	ring := redis.NewRing(&redis.RingOptions{
 		Addrs:       map[string]string{"one": one.Addr(), "two": two.Addr()},
-		ReadTimeout: 300 * time.Millisecond, MaxRetries: -1, HeartbeatFrequency: time.Hour,
+		// Long enough for a live server on a busy machine: one late answer is that of a server that hangs.
+		ReadTimeout: 2 * time.Second, MaxRetries: -1, HeartbeatFrequency: time.Hour,
 	})
 	t.Cleanup(func() { _ = ring.Close() })
 	prepare(ring)
