@@ -138,8 +138,10 @@ func TestHeroCall(t *testing.T) {
 					flags...)...).exits(exitUsage)
 				require.Contains(t, c.stderr.String(), "1 arguments, but --arity says that api.echo takes 0")
 			}
-			require.EqualValues(t, 1,
-				e.run(append([]string{"rpc", "nodes"}, flags[:3]...)...).exits(exitDone).object()["subscribers"])
+			luatomictest.Eventually(t, within, "the server has seen that the last command ended", func() bool {
+				c := e.run(append([]string{"rpc", "nodes"}, flags[:3]...)...).exits(exitDone)
+				return c.object()["subscribers"] == 1.0
+			})
 		})
 	}
 }
