@@ -12,7 +12,7 @@ import (
 )
 
 // QueueMendSHA is the SHA-1 of queue_mend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueMendSHA = "e44acbb1677f35ec07bec4d0e6a8d562a5310278"
+const QueueMendSHA = "d946c0413568227f5b8398f5a63a566d32c0ab32"
 
 // QueueMendScript is scripts/queue_mend.lua.
 var QueueMendScript = lua.Script{
@@ -20,7 +20,7 @@ var QueueMendScript = lua.Script{
 	SHA:         QueueMendSHA,
 	Source:      &scripts.QueueMend,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 85,
+	WritesAfter: 87,
 	Keys: []lua.Key{
 		{Name: "ready", Type: "list"},
 		{Name: "scheduled", Type: "zset"},
@@ -63,7 +63,7 @@ type QueueMendParams struct {
 	From     string // ARGV[2]: dead_bytes as the audit read it, - where there was none
 	To       int64  // ARGV[3], at least -1: dead_bytes as it must be, -1 for as it is
 	// ARGV[4] and on, at most 100: name: the unique name, for name and end; the time of the death as
-	// text, for unmark and mark; the stamp of the entry, for cancelled.
+	// text, for unmark and mark; the stamp of the entry, for cancelled and hollow.
 	Suspects []QueueMendSuspect
 }
 
@@ -80,6 +80,7 @@ const (
 	QueueMendKindUnmark    QueueMendKind = 5
 	QueueMendKindMark      QueueMendKind = 6
 	QueueMendKindCancelled QueueMendKind = 7
+	QueueMendKindHollow    QueueMendKind = 8
 )
 
 // String returns the value's name in the script's header, or its number.
@@ -101,6 +102,8 @@ func (v QueueMendKind) String() string {
 		return "mark"
 	case QueueMendKindCancelled:
 		return "cancelled"
+	case QueueMendKindHollow:
+		return "hollow"
 	}
 	return strconv.FormatInt(int64(v), 10)
 }
@@ -125,13 +128,15 @@ type QueueMendResult struct {
 // each end. A lost job has a body and is neither among these entries nor scheduled, leased or dead.
 // It becomes ready now. If it was in the middle of a long list, it is delivered twice.
 //
-// A ghost is scheduled, leased or dead without a body, and is removed. Counts and unique names of
-// ids without a body are removed too. A hold without an end has none from now on. An end without a
-// hold is removed. A dead job loses a mark without an entry, and gets the mark of an entry that it
-// has. A cancelled job that lost its mark gets it again: it was finished after its entry was made.
-// dead_bytes becomes to, if it is from. For each suspect the script returns one verdict, in order.
+// A ghost is scheduled, leased or dead without a body, and is removed. An entry of ready without a
+// body gets the mark of a cancelled job, so that its id is not pushed again before a take drops it.
+// Counts and unique names of ids without a body are removed too. A hold without an end has none
+// from now on. An end without a hold is removed. A dead job loses a mark without an entry, and gets
+// the mark of an entry that it has. A cancelled job that lost its mark gets it again: it was
+// finished after its entry was made. dead_bytes becomes to, if it is from. For each suspect the
+// script returns one verdict, in order.
 //
-// Long because eight kinds of suspects are judged, and all of them before the first write.
+// Long because nine kinds of suspects are judged, and all of them before the first write.
 //
 //   - Contract, dup-only: an error half-way can deliver a job twice, never lose one, or leaves some
 //     suspects as they are.
@@ -185,7 +190,7 @@ func (p *QueueMendParams) call() *lua.Call {
 	c.Group("suspect", len(p.Suspects), 100, 3)
 	for i := range p.Suspects {
 		e := &p.Suspects[i]
-		c.Int("kind", int64(e.Kind), 0, 7)
+		c.Int("kind", int64(e.Kind), 0, 8)
 		c.StringAt(&e.ID)
 		c.StringAt(&e.Name)
 	}

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,8 +19,8 @@ type Audited struct {
 	// the first 100 ids, LostTotal is their number.
 	Lost      []string
 	LostTotal int
-	// Ghosts are ids that are scheduled, leased or dead and have no body. Ghosts has the first 100, GhostTotal is their
-	// number.
+	// Ghosts are ids that are ready, scheduled, leased or dead and have no body: what these jobs were is lost. Ghosts
+	// has the first 100, GhostTotal is their number.
 	Ghosts     []string
 	GhostTotal int
 	// StaleNames counts unique names that deleted jobs hold, so that no other job can get them. It also counts names
@@ -45,8 +46,9 @@ func (a *Audited) OK() bool {
 
 // Audit finds inconsistencies, such as after a restore, an eviction or a manual DEL. It repairs them if repair is true.
 // A lost job becomes ready immediately. Its former state is unknown, so a scheduled job runs early and a dead one runs
-// again. Ghosts, stale names and stale counts are removed. A hold without an end then lasts until its job ends. A mark
-// is set or removed.
+// again. Ghosts, stale names and stale counts are removed. The next take removes the entry of a ghost that is ready; a
+// job that is pushed with its id before that is a duplicate. A hold without an end then lasts until its job ends. A
+// mark is set or removed.
 //
 // Without repair Audit changes nothing and is safe at any time. Repair after such an event, while the queue is idle:
 // with more than 1000 ready jobs, Audit can take a job that moves during the whole audit for lost. That job is then
@@ -59,7 +61,8 @@ func (a *Audited) OK() bool {
 func (q *Queue) Audit(ctx context.Context, repair bool) (Audited, error) {
 	a := &audit{queue: q, repair: repair, pageSize: firstPage}
 	steps := []func(context.Context) error{
-		a.findLost, a.findGhosts, a.findCounts, a.findNames, a.findEnds, a.findMarks, a.fixDeadBytes,
+		a.findLost, a.findGhosts, a.findCounts, a.findNames, a.findEnds, a.findMarks, a.findHollow,
+		a.fixDeadBytes,
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -79,6 +82,7 @@ type audit struct {
 	out    Audited
 
 	ready    map[string]string // id to the stamp of its entry, as read last
+	hollow   map[string]string // as ready was read first, without the ids that have a body
 	pageSize int64             // fields of the next HSCAN
 	byValues bool              // the server has no HSCAN NOVALUES
 	tooLong  error             // a suspect that no call can name: it was not judged
@@ -91,9 +95,13 @@ func (a *audit) findLost(ctx context.Context) error {
 	if a.ready, err = a.readyIDs(ctx); err != nil {
 		return err
 	}
+	a.hollow = maps.Clone(a.ready)
 	var missing []string
 	err = a.scanHash(ctx, a.queue.keys.Bodies, false, func(page []string) error {
 		a.out.Checked += len(page)
+		for _, id := range page {
+			delete(a.hollow, id)
+		}
 		page = slices.DeleteFunc(page, func(id string) bool { return a.ready[id] != "" })
 		stateless, err := a.withoutState(ctx, page)
 		missing = append(missing, stateless...)
@@ -135,10 +143,12 @@ func (a *audit) findGhosts(ctx context.Context) error {
 			return err
 		}
 	}
-	return a.judge(ctx, suspects, func(id string, _ int64) {
-		a.out.GhostTotal++
-		a.out.Ghosts = appendNamed(a.out.Ghosts, id)
-	})
+	return a.judge(ctx, suspects, a.ghost)
+}
+
+func (a *audit) ghost(id string, _ int64) {
+	a.out.GhostTotal++
+	a.out.Ghosts = appendNamed(a.out.Ghosts, id)
 }
 
 // findCounts finds suspects: failures and options of deleted jobs.

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -76,6 +77,30 @@ func (a *audit) findMarks(ctx context.Context) error {
 		}
 	})
 	return a.judge(ctx, suspects, func(string, int64) { a.out.StaleCounts++ })
+}
+
+// findHollow finds suspects: entries of ready that were there before their body was looked for, and are there after
+// that.
+func (a *audit) findHollow(ctx context.Context) error {
+	var suspects []gen.QueueMendSuspect
+	for page := range slices.Chunk(slices.Collect(maps.Keys(a.hollow)), maxPage) {
+		err := a.withoutBody(ctx, page, func(i int) {
+			suspects = append(suspects, gen.QueueMendSuspect{Kind: gen.QueueMendKindHollow, ID: page[i],
+				Name: a.hollow[page[i]]})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if len(suspects) == 0 {
+		return nil
+	}
+	ready, err := a.readyIDs(ctx)
+	if err != nil {
+		return err
+	}
+	suspects = slices.DeleteFunc(suspects, func(s gen.QueueMendSuspect) bool { return ready[s.ID] != s.Name })
+	return a.judge(ctx, suspects, a.ghost)
 }
 
 // deadMarks finds suspects among the dead jobs by their marks.

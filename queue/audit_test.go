@@ -88,14 +88,18 @@ func TestAuditFindsAndRepairs(t *testing.T) {
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
 		"dead deleted": {del("d"), queue.Audited{Checked: 6, Lost: []string{"dead"}, DeadBytes: -4, Repaired: 2},
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
-		"bodies deleted": {del("b"), queue.Audited{Ghosts: []string{"dead", "leased", "scheduled"}, StaleNames: 5,
-			StaleCounts: 2, DeadBytes: -4, Repaired: 11},
+		"bodies deleted": {del("b"), queue.Audited{StaleNames: 5, StaleCounts: 2, DeadBytes: -4, Repaired: 14,
+			Ghosts: []string{"dead", "leased", "scheduled", "cancelled", "failed", "ready"}},
 			none},
 		"one body deleted": {func(ctx context.Context, c *redis.Client, q *queue.Queue) {
 			c.HDel(ctx, lab.Key(q, "b"), "scheduled")
 		},
 			queue.Audited{Checked: 5, Ghosts: []string{"scheduled"}, StaleNames: 1, Repaired: 2},
 			[]string{"dead", "failed", "leased", "ready"}},
+		"the body of a ready job deleted": {func(ctx context.Context, c *redis.Client, q *queue.Queue) {
+			c.HDel(ctx, lab.Key(q, "b"), "ready")
+		}, queue.Audited{Checked: 5, Ghosts: []string{"ready"}, StaleNames: 1, Repaired: 2},
+			[]string{"dead", "failed", "leased", "scheduled"}},
 		"settings deleted": {del("c"), queue.Audited{Checked: 6, DeadBytes: 4, Repaired: 1},
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
 		"dead_bytes is below zero": {func(ctx context.Context, c *redis.Client, q *queue.Queue) {

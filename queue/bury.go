@@ -33,10 +33,11 @@ func (q *Queue) BuryJobs(ctx context.Context, reason string, ids ...string) ([]S
 func (q *Queue) BuryJobsIn(ctx context.Context, in []State, reason string, ids ...string) ([]State, error) {
 	p := q.buryParams()
 	p.Only, p.Reason = verdictsOf(in), reason[:min(len(reason), maxReason)]
-	was, err := q.endJobs(ctx, "bury in", ids, func(ctx context.Context, ids []string, receipt string) ([]int64, error) {
+	script := func(ctx context.Context, ids []string, receipt string) ([]int64, error) {
 		p.IDs, p.Receipt = ids, receipt
 		return gen.QueueBury(ctx, q.client, p)
-	})
+	}
+	was, err := q.endJobs(ctx, "bury in", ids, script)
 	deaths := 0
 	for _, state := range was {
 		if (state == Scheduled || state == Ready) && slices.Contains(in, state) {

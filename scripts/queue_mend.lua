@@ -5,13 +5,15 @@
 --- each end. A lost job has a body and is neither among these entries nor scheduled, leased or
 --- dead. It becomes ready now. If it was in the middle of a long list, it is delivered twice.
 ---
---- A ghost is scheduled, leased or dead without a body, and is removed. Counts and unique names of
---- ids without a body are removed too. A hold without an end has none from now on. An end without a
---- hold is removed. A dead job loses a mark without an entry, and gets the mark of an entry that it
---- has. A cancelled job that lost its mark gets it again: it was finished after its entry was made.
---- dead_bytes becomes to, if it is from. For each suspect the script returns one verdict, in order.
+--- A ghost is scheduled, leased or dead without a body, and is removed. An entry of ready without a
+--- body gets the mark of a cancelled job, so that its id is not pushed again before a take drops it.
+--- Counts and unique names of ids without a body are removed too. A hold without an end has none
+--- from now on. An end without a hold is removed. A dead job loses a mark without an entry, and gets
+--- the mark of an entry that it has. A cancelled job that lost its mark gets it again: it was
+--- finished after its entry was made. dead_bytes becomes to, if it is from. For each suspect the
+--- script returns one verdict, in order.
 ---
---- Long because eight kinds of suspects are judged, and all of them before the first write.
+--- Long because nine kinds of suspects are judged, and all of them before the first write.
 ---
 ---@contract dup-only  an error half-way can deliver a job twice, never lose one, or leaves some suspects as they are
 ---@retry    safe  what was mended is in order
@@ -31,9 +33,9 @@
 ---@arg      mend  bool  else nothing is written
 ---@arg      from  string  dead_bytes as the audit read it, - where there was none
 ---@arg      to    int  min=-1  dead_bytes as it must be, -1 for as it is
----@args     suspect  (kind enum(lost=0,ghost=1,count=2,name=3,end=4,unmark=5,mark=6,cancelled=7), id string,
----          name string)  max=100  name: the unique name, for name and end; the time of the death as text, for
----          unmark and mark; the stamp of the entry, for cancelled
+---@args     suspect  (kind enum(lost=0,ghost=1,count=2,name=3,end=4,unmark=5,mark=6,cancelled=7,
+---          hollow=8), id string, name string)  max=100  name: the unique name, for name and end; the
+---          time of the death as text, for unmark and mark; the stamp of the entry, for cancelled and hollow
 ---@error    LAYOUT  the queue has a later layout
 ---@reply    (corrected bool, verdicts int[])  corrected: dead_bytes was wrong; verdicts: 0 in
 ---          order, 1 out of step, 2 lost and cancelled
@@ -118,7 +120,7 @@ local function mark_of(kind, id, seen)
 end
 -->
 
-local marks, ends = {}, {}
+local marks, ends, hollow = {}, {}, {}
 local entries, ghosts, counts, names, verdicts, n = {}, {}, {}, {}, {}, 0
 for i = 4, #ARGV, 3 do
   local kind, id, name = ARGV[i], ARGV[i + 1], ARGV[i + 2]
@@ -136,6 +138,9 @@ for i = 4, #ARGV, 3 do
       verdict = 1
       ghosts[#ghosts + 1], counts[#counts + 1] = id, id
     end
+  elseif kind == '8' and not there and not placed(id) then
+    verdict = 1
+    hollow[#hollow + 1] = id
   elseif kind == '2' and not there then
     local count = redis.call('HMGET', failures, id, id .. '\n')
     if not placed(id) and (count[1] or count[2] or redis.call('HEXISTS', options, id) == 1) then
@@ -210,6 +215,13 @@ elseif corrected then
   redis.call('HSET', control, 'dead_bytes', string.format('%.0f', to))
 end
 -->
+for _, id in ipairs(hollow) do
+  --< part/queue_tombstone.lua
+  -- The job keeps its id until a take drops its entry: no other could take the entry for its own.
+  redis.call('HSET', failures, id, 'x')
+  redis.call('HSET', bodies, id, '')
+  -->
+end
 if #entries > 0 then
   --< part/queue_wake_next.lua
   -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
