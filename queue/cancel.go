@@ -115,9 +115,6 @@ func (q *Queue) moveDue(
 	ctx context.Context, id string, at time.Time, mode gen.QueueRescheduleMode,
 ) (Rescheduled, error) {
 	due, err := encodeDue(at, 0)
-	if err == nil {
-		err = lua.CheckName("id", id)
-	}
 	if err != nil {
 		return Rescheduled{}, q.wrap("reschedule in", err)
 	}

@@ -144,3 +144,16 @@ func TestACancelAndABuryGoOnBesideALongID(t *testing.T) {
 		require.Len(t, taken.Deliveries, 1, "%s: only the job that no call can name", verb)
 	}
 }
+
+// A scheduled job of another program, whose id Push would refuse, is rescheduled like any other.
+func TestRescheduleOfAForeignID(t *testing.T) {
+	t.Parallel()
+	q, c := lab.NewQueue(t, nil)
+	id := strings.Repeat("{é}\n", 100)
+	require.NoError(t, c.HSet(t.Context(), lab.Key(q, "b"), id, "body").Err())
+	require.NoError(t, c.ZAdd(t.Context(), lab.Key(q, "s"), redis.Z{Score: 1e13, Member: id}).Err())
+	moved, err := q.Reschedule(t.Context(), id, time.Time{})
+	require.NoError(t, err)
+	require.True(t, moved.Moved)
+	require.Equal(t, id, lab.Must(q.Take(t.Context(), 1)).Deliveries[0].ID)
+}
