@@ -15,7 +15,7 @@ func EachHangs(t testing.TB, prepare func(*redis.Ring), f func(ring *redis.Ring,
 	t.Helper()
 	one, two := luatomictest.StartServer(t), luatomictest.StartServer(t)
 	ring := redis.NewRing(&redis.RingOptions{
-		Addrs:       map[string]string{"one": one.Addr(), "two": two.Addr()},
+		Addrs: map[string]string{"one": one.Addr(), "two": two.Addr()},
 		// Long enough for a live server on a busy machine: one late answer is that of a server that hangs.
 		ReadTimeout: 2 * time.Second, MaxRetries: -1, HeartbeatFrequency: time.Hour,
 	})
