@@ -13,7 +13,7 @@ import (
 )
 
 // LockLeaveSHA is the SHA-1 of lock_leave.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockLeaveSHA = "3f539e8db5846309e422fc7a25ba55979159db9f"
+const LockLeaveSHA = "87ccd76c13c389064874b9e3320bdcd0014c666d"
 
 // LockLeaveScript is scripts/lock_leave.lua.
 var LockLeaveScript = lua.Script{
@@ -21,7 +21,7 @@ var LockLeaveScript = lua.Script{
 	SHA:         LockLeaveSHA,
 	Source:      &scripts.LockLeave,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 46,
+	WritesAfter: 47,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 		{Name: "queue", Type: "list"},
@@ -39,7 +39,7 @@ type LockLeaveParams struct {
 	Owner string // ARGV[1]: the token of the acquire
 	Entry string // ARGV[2]: removed from the queue; empty for none
 	// ARGV[3]: void: the owner becomes void; unconfirmed: only a lock that was handed over and not
-	// confirmed is given back.
+	// confirmed is given back; late: as void, but a lock that the owner holds is not given back.
 	How LockLeaveHow
 	// ARGV[4], at least 0 ms: how long the record of a free lock stays; where it is unconfirmed, the
 	// record says so.
@@ -55,6 +55,7 @@ type LockLeaveHow int64
 const (
 	LockLeaveHowVoid        LockLeaveHow = 0
 	LockLeaveHowUnconfirmed LockLeaveHow = 1
+	LockLeaveHowLate        LockLeaveHow = 2
 )
 
 // String returns the value's name in the script's header, or its number.
@@ -64,6 +65,8 @@ func (v LockLeaveHow) String() string {
 		return "void"
 	case LockLeaveHowUnconfirmed:
 		return "unconfirmed"
+	case LockLeaveHowLate:
+		return "late"
 	}
 	return strconv.FormatInt(int64(v), 10)
 }
@@ -97,7 +100,7 @@ func (p *LockLeaveParams) call() *lua.Call {
 	c.EndKeys()
 	c.String(&p.Owner)
 	c.String(&p.Entry)
-	c.Int("how", int64(p.How), 0, 1)
+	c.Int("how", int64(p.How), 0, 2)
 	c.Milliseconds("stay", p.Stay, 0, math.MaxInt64)
 	c.String(&p.Channel)
 	return c

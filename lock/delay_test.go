@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -78,4 +79,27 @@ func TestAcquireAllLeavesNoLockDelayBehind(t *testing.T) {
 	require.NoError(t, all.err)
 	require.NoError(t, all.leases.Release(ctx))
 	require.Greater(t, calls.Load(), int64(3))
+}
+
+// The acquire was sent twice, so that its loss makes a late copy of it void. That frees no lock: the lease and the
+// LockDelay end as they do without a copy.
+func TestALossMakesLateCopiesVoidAndLeavesTheLockDelay(t *testing.T) {
+	t.Parallel()
+	ctx, name := t.Context(), luatomictest.Namespace(t)
+	c, late := lab.HoldUp(t, &gen.LockTryScript, 0)
+	lease, err := lab.Locker(t, c, &lock.Options{TTL: 3 * time.Second, LockDelay: time.Hour}).Try(ctx, name)
+	require.NoError(t, err)
+	kept := lease.Keep(ctx)
+	direct := luatomictest.Client(t)
+	require.NoError(t, direct.PExpire(ctx, lease.Key(), time.Hour).Err()) // the lease is over
+	<-kept.Done()
+	require.ErrorIs(t, context.Cause(kept), lock.ErrLost)
+	luatomictest.Eventually(t, 20*time.Second, "it is made void, in the background", func() bool {
+		return strings.Contains(direct.Get(ctx, lease.Key()).Val(), ","+lease.Token())
+	})
+	late.Arrive(t)
+	_, err = lab.Locker(t, direct, nil).Try(ctx, name)
+	var held *lock.HeldError
+	require.ErrorAs(t, err, &held)
+	require.Greater(t, held.Remaining, 50*time.Minute)
 }

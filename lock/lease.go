@@ -218,7 +218,7 @@ func (h *holder) Ended(why error, held time.Duration) {
 	if errors.Is(why, ErrLost) {
 		e.Kind, e.Err = EventLost, why
 		if h.request.noted.resent.Load() {
-			go h.request.settle(context.Background())
+			go h.request.settleLost(context.Background())
 		}
 	}
 	h.request.opts.observe(e)

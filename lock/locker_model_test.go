@@ -133,13 +133,9 @@ func (r *chaos) use(ctx context.Context, id int, c *redis.Client, lease *lock.Le
 	op := lockOp{what: didRelease, name: lease.Name(), fence: lease.Fence()}
 	err := r.release(ctx, c, lease)
 	if err != nil {
+		// Also a loss: by this process' clock the lease ends before the server's time, and
+		// a release in between does free the lock.
 		op.what = unsureRelease
-		// By this process' clock the lease may be over before the server's. If a call notices
-		// that, the lease is lost. A release in between frees the lock, and so does the
-		// withdrawal of an acquire whose request was sent twice.
-		if end := lease.Deadline(); end.Before(called) {
-			called = end
-		}
 	}
 	r.add(id, called, op)
 	return nil

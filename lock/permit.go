@@ -76,6 +76,9 @@ func (p *permits) withdraw(ctx context.Context, r *request, entry string) error 
 	return err
 }
 
+// void gives the permit back: no LockDelay follows it.
+func (p *permits) void(ctx context.Context, r *request) error { return p.withdraw(ctx, r, "") }
+
 func (p *permits) giveBack(ctx context.Context, r *request) error {
 	return p.leave(ctx, r, "", gen.SemReleaseHowUnconfirmed)
 }

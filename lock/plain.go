@@ -233,10 +233,15 @@ func (p *plain) withdraw(ctx context.Context, r *request, entry string) error {
 	return err
 }
 
+func (p *plain) void(ctx context.Context, r *request) error { return p.leave(ctx, r, gen.LockLeaveHowLate) }
+
 func (p *plain) giveBack(ctx context.Context, r *request) error {
+	return p.leave(ctx, r, gen.LockLeaveHowUnconfirmed)
+}
+
+func (p *plain) leave(ctx context.Context, r *request, how gen.LockLeaveHow) error {
 	_, err := gen.LockLeave(ctx, p.client, gen.LockLeaveParams{
-		Lock: r.keys.Record, Queue: r.keys.Queue, Owner: r.token, How: gen.LockLeaveHowUnconfirmed,
-		Stay: r.opts.Afterlife, Channel: r.channel,
+		Lock: r.keys.Record, Queue: r.keys.Queue, Owner: r.token, How: how, Stay: r.opts.Afterlife, Channel: r.channel,
 	})
 	return err
 }

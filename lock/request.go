@@ -28,6 +28,8 @@ type protocol interface {
 	// withdraw leaves nothing of the request at the server: neither a grant nor its entry in the queue. An attempt that
 	// arrives later does nothing.
 	withdraw(ctx context.Context, r *request, entry string) error
+	// void is withdraw for a lease that was lost: what the server has of it ends by itself.
+	void(ctx context.Context, r *request) error
 	// giveBack gives back a grant that nobody waits for, unless it was confirmed.
 	giveBack(ctx context.Context, r *request) error
 }
@@ -95,6 +97,14 @@ func (r *request) unsure(err error) error {
 func (r *request) settle(ctx context.Context) {
 	if r.noted.resent.Load() {
 		_ = r.withdraw(ctx, "") // what cannot be withdrawn ends with its TTL
+	}
+}
+
+// settleLost is settle for a lease that was lost. It frees nothing: after the loss the lock may be closed for the
+// LockDelay.
+func (r *request) settleLost(ctx context.Context) {
+	if r.noted.resent.Load() {
+		_ = behind(ctx, r.calls, func(ctx context.Context) error { return r.scripts.void(ctx, r) })
 	}
 }
 

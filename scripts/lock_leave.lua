@@ -9,8 +9,9 @@
 ---@key      queue  list  see lock_acquire.lua
 ---@arg      owner  string  the token of the acquire
 ---@arg      entry  string  removed from the queue; empty for none
----@arg      how    enum(void=0, unconfirmed=1)  void: the owner becomes void; unconfirmed: only a lock
----          that was handed over and not confirmed is given back
+---@arg      how    enum(void=0, unconfirmed=1, late=2)  void: the owner becomes void; unconfirmed: only a
+---          lock that was handed over and not confirmed is given back; late: as void, but a lock that
+---          the owner holds is not given back
 ---@arg      stay   ms  min=0  how long the record of a free lock stays; where it is unconfirmed, the record says so
 ---@arg      channel  string  prefix of the channel of a process; the first part of a token follows
 ---@reply    bool  whether the owner held the lock
@@ -81,7 +82,7 @@ local function is_void(void, token)
   return string.find(void .. ',', ',' .. token .. ',', 1, true) ~= nil
 end
 -->
-if how == '0' then
+if how ~= '1' then
   --< part/lock_void_add.lua
   -- add_void is the list of void tokens with this one in it, for 10 s from now. A long list drops its oldest.
   local function add_void(void, token)
@@ -92,7 +93,7 @@ if how == '0' then
   -->
   void = add_void(void, owner)
 end
-if holder == owner and (how == '0' or sign == '2') then
+if holder == owner and (how == '0' or how == '1' and sign == '2') then
   --< part/lock_fence_after.lua
   -- fence_after is the next fence: the server's time, or one more than the fence and the floor given.
   local function fence_after(fence, floor)
@@ -181,9 +182,9 @@ if holder == owner and (how == '0' or sign == '2') then
   pass_on(lock, queue, channel, fence_was, void, how == '0' and stay or math.min(after, 2 ^ 50))
   return 1
 end
-if how == '0' and holder ~= '-' then
+if how ~= '1' and holder ~= '-' then
   lock_write(lock, fence_was, sign, void, tail, redis.call('PTTL', lock))
-elseif how == '0' then
+elseif how ~= '1' then
   stay = math.max(stay, found and redis.call('PTTL', lock) or 0)
   lock_write(lock, fence_was, sign, void, tail, stay)
 end
