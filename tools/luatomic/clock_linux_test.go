@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"regexp"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -25,6 +26,9 @@ func TestAgesAreByTheServersClock(t *testing.T) {
 	script, file := untilFile(t)
 	consumer := e.start("consume", "mail", "--", "sh", "-c", script)
 	consumer.shows("started")
+	luatomictest.Eventually(t, within, "the consumer is listed with its job", func() bool {
+		return strings.Contains(e.run("queues", "workers").exits(exitDone).stdout.String(), `"id":"held"`)
+	})
 	const recent = `\d+(\.\d+)?m?s ago`
 	e.looks(exitDone, "queues workers",
 		"HOST PID VERSION STARTED QUEUE TAG HOLDS OF LONGEST",
