@@ -145,7 +145,8 @@ const (
 // errRenewed is why a connection ended that its user has replaced.
 var errRenewed = errors.New("the subscription receives none of its messages, and is made again")
 
-// run keeps a subscription open, reconnecting, until ctx ends or the client is closed.
+// run keeps a subscription open, reconnecting, until ctx ends, the client is closed, or the connection is broken and no
+// channel needs it.
 func (c *connection) run(ctx context.Context) {
 	retry := clock.Backoff{First: firstWait, Last: brokenWait}
 	for ctx.Err() == nil {
@@ -155,7 +156,7 @@ func (c *connection) run(ctx context.Context) {
 		stop()
 		_ = ps.Close()
 		c.disconnected(err, received, false)
-		if renewed := c.wasRenewed(); !renewed && errors.Is(err, redis.ErrClosed) {
+		if renewed := c.wasRenewed(); !renewed && errors.Is(err, redis.ErrClosed) || c.exchange.retire(c) {
 			break
 		}
 		if received {

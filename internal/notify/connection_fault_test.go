@@ -215,3 +215,22 @@ func TestADialHoldsUpNobody(t *testing.T) {
 	}()
 	lab.Soon(t, 20*time.Second, "it is replaced, and left", replaced)
 }
+
+// A connection that breaks when no channel needs it is not made again: its server may be gone for good, as the old
+// address of a shard is.
+func TestABrokenConnectionWithoutAChannelEnds(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	h := record(t, server.Client())
+	for range 2 {
+		require.NoError(t, h.Subscribe(t.Context(), "c"))
+		h.Unsubscribe("c")
+		require.Equal(t, 1, h.Connections(), "it serves the next channel")
+		server.Kill()
+		require.Eventually(t, func() bool { return h.Connections() == 0 }, 20*time.Second, time.Millisecond)
+		server.Restart()
+	}
+	require.NoError(t, h.Subscribe(t.Context(), "c"))
+	require.Positive(t, server.Client().Publish(t.Context(), "c", "").Val())
+	require.Eventually(t, func() bool { return h.messages.Load() == 1 }, 20*time.Second, time.Millisecond)
+}

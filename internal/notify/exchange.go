@@ -128,6 +128,19 @@ func (x *exchange) assign(node redis.UniversalClient, name, channel string) (*co
 	return c, nil
 }
 
+// retire drops a connection that no channel needs, and reports that it has. Its server may be gone for good.
+func (x *exchange) retire(c *connection) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	c.mu.Lock()
+	needed := len(c.topics) > 0
+	c.mu.Unlock()
+	if !needed && x.connections[c.name] == c {
+		delete(x.connections, c.name)
+	}
+	return !needed
+}
+
 // forget drops a connection that has ended.
 func (x *exchange) forget(c *connection) {
 	x.mu.Lock()

@@ -28,3 +28,11 @@ func Overdue(ps *redis.PubSub) (next func(context.Context) (any, error)) {
 		return w.next(ctx)
 	}
 }
+
+// Connections is how many connections the hubs of the client have, also to servers that are away.
+func (h *Hub) Connections() int {
+	x := h.attached()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.connections)
+}
