@@ -233,7 +233,9 @@ func (p *plain) withdraw(ctx context.Context, r *request, entry string) error {
 	return err
 }
 
-func (p *plain) void(ctx context.Context, r *request) error { return p.leave(ctx, r, gen.LockLeaveHowLate) }
+func (p *plain) void(ctx context.Context, r *request) error {
+	return p.leave(ctx, r, gen.LockLeaveHowLate)
+}
 
 func (p *plain) giveBack(ctx context.Context, r *request) error {
 	return p.leave(ctx, r, gen.LockLeaveHowUnconfirmed)

@@ -92,6 +92,7 @@ func TestRepairJudgesMarksAndEndsAgain(t *testing.T) {
 	const (
 		end, unmark = gen.QueueMendKindEnd, gen.QueueMendKindUnmark
 		mark, lost  = gen.QueueMendKindMark, gen.QueueMendKindCancelled
+		hollow      = gen.QueueMendKindHollow
 	)
 	cases := map[string]struct {
 		kind          gen.QueueMendKind
@@ -122,6 +123,9 @@ func TestRepairJudgesMarksAndEndsAgain(t *testing.T) {
 		"cancelled, but with a count":      {lost, "failed", "6", 0, "failed", "1"},
 		"cancelled, but scheduled":         {lost, "scheduled", "6", 0, "scheduled", ""},
 		"cancelled, but finished long ago": {lost, "young", "6", 0, "young", ""},
+		"ready without a body":             {hollow, "gone", "6", 1, "gone", "x"},
+		"ready, and pushed since":          {hollow, "whole", "6", 0, "whole", ""},
+		"ready, and died since":            {hollow, "bodiless", "6", 0, "bodiless", ""},
 	}
 	for what, tc := range cases {
 		t.Run(what, func(t *testing.T) {

@@ -55,18 +55,17 @@ func (q *Queue) endJobs(ctx context.Context, verb string, ids []string,
 			verdicts, err = script(ctx, chunk, receipt)
 			return err
 		})
-		if errors.Is(err, lua.ErrTooLarge) {
-			tooLong, verdicts, err = q.wrap(verb, err), make([]int64, len(chunk)), nil
-		}
-		for i := 0; i < len(verdicts) && err == nil; i++ {
-			if v := verdicts[i]; v < 0 || int(v) >= len(endStates) {
-				err = fmt.Errorf("%w: verdict %d", lua.ErrBadReply, v)
-			} else {
-				out = append(out, endStates[v])
-			}
-		}
-		if err != nil {
+		switch {
+		case errors.Is(err, lua.ErrTooLarge):
+			tooLong, verdicts = q.wrap(verb, err), make([]int64, len(chunk))
+		case err != nil:
 			return out, q.wrap(verb, err)
+		}
+		for _, v := range verdicts {
+			if v < 0 || int(v) >= len(endStates) {
+				return out, q.wrap(verb, fmt.Errorf("%w: verdict %d", lua.ErrBadReply, v))
+			}
+			out = append(out, endStates[v])
 		}
 	}
 	return out, tooLong

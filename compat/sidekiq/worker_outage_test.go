@@ -12,6 +12,12 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
+// alive counts the processes whose lease is not over.
+func (s *site) alive() int64 {
+	now := fmt.Sprint(s.client.Time(s.t.Context()).Val().UnixMilli())
+	return s.client.ZCount(s.t.Context(), s.key("luatomic:sidekiq:processes"), now, "+inf").Val()
+}
+
 // While the server is out of reach, the leases of all processes end. None has died: no process takes another's jobs
 // when the server is there again, and none of them counts a death.
 func TestAnOutageIsNoDeath(t *testing.T) {
@@ -36,16 +42,11 @@ func TestAnOutageIsNoDeath(t *testing.T) {
 			}))
 		<-started
 	}
-	processes := s.key("luatomic:sidekiq:processes")
-	alive := func() int64 {
-		now := fmt.Sprint(s.client.Time(t.Context()).Val().UnixMilli())
-		return s.client.ZCount(t.Context(), processes, now, "+inf").Val()
-	}
-	s.eventually("all have a lease", func() bool { return alive() == workers })
+	s.eventually("all have a lease", func() bool { return s.alive() == workers })
 	proxy.Redirect(t, "redis://127.0.0.1:1") // no process listens there
-	s.eventually("no lease is left", func() bool { return alive() == 0 })
+	s.eventually("no lease is left", func() bool { return s.alive() == 0 })
 	proxy.Redirect(t, luatomictest.URL(t))
-	s.eventually("all have a lease again", func() bool { return alive() == workers })
+	s.eventually("all have a lease again", func() bool { return s.alive() == workers })
 	close(release)
 	s.eventually("all jobs are done", func() bool { return s.count("stat:processed") == workers })
 	var all sidekiq.Worked
@@ -77,17 +78,12 @@ func TestAProcessThatStartsAfterAnOutageSeesNoDeath(t *testing.T) {
 		return context.Cause(ctx)
 	})
 	<-started
-	processes := s.key("luatomic:sidekiq:processes")
-	alive := func() int64 {
-		now := fmt.Sprint(s.client.Time(t.Context()).Val().UnixMilli())
-		return s.client.ZCount(t.Context(), processes, now, "+inf").Val()
-	}
 	proxy.Redirect(t, "redis://127.0.0.1:1") // no process listens there
-	s.eventually("its lease is over", func() bool { return alive() == 0 })
+	s.eventually("its lease is over", func() bool { return s.alive() == 0 })
 	endOther := s.work(s.d, opts, content)
-	s.eventually("another has a lease", func() bool { return alive() == 1 })
+	s.eventually("another has a lease", func() bool { return s.alive() == 1 })
 	proxy.Redirect(t, luatomictest.URL(t))
-	s.eventually("both have a lease", func() bool { return alive() == 2 })
+	s.eventually("both have a lease", func() bool { return s.alive() == 2 })
 	close(release)
 	s.eventually("the job is done", func() bool { return s.count("stat:processed") == 1 })
 	require.Equal(t, sidekiq.Worked{Done: 1}, end())

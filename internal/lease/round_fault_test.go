@@ -75,17 +75,22 @@ func TestWallClockEndsALease(t *testing.T) {
 	setWall(k, l, asleep)
 	require.NoError(t, l.Err())
 	close(asleep)
+	endsLost(t, kept)
+	require.Less(t, time.Since(started), 5*time.Second)
+	require.Zero(t, f.extensions(), "to learn of the end takes no network")
+	require.Positive(t, left(started.Add(time.Hour), started, started.Round(0)))
+	require.Negative(t, left(started, started.Add(time.Second), started.Round(0)), "by the monotonic clock")
+	require.Negative(t, left(started, started, started.Round(0).Add(time.Second)), "by the wall clock")
+}
+
+func endsLost(t *testing.T, kept context.Context) {
+	t.Helper()
 	select {
 	case <-kept.Done():
 	case <-time.After(10 * time.Second):
 		t.Fatal("the context lives on")
 	}
 	require.ErrorIs(t, context.Cause(kept), errLost)
-	require.Less(t, time.Since(started), 5*time.Second)
-	require.Zero(t, f.extensions(), "to learn of the end takes no network")
-	require.Positive(t, left(started.Add(time.Hour), started, started.Round(0)))
-	require.Negative(t, left(started, started.Add(time.Second), started.Round(0)), "by the monotonic clock")
-	require.Negative(t, left(started, started, started.Round(0).Add(time.Second)), "by the wall clock")
 }
 
 // setWall has the wall clock of a keeper say two hours more once asleep is closed.
@@ -119,12 +124,7 @@ func TestWallClockEndsALeaseOfAServerThatHangs(t *testing.T) {
 	l.Renew()
 	require.Eventually(t, func() bool { return h.extensions() > 0 }, 20*time.Second, time.Millisecond)
 	close(asleep)
-	select {
-	case <-kept.Done():
-	case <-time.After(10 * time.Second):
-		t.Fatal("the context lives on")
-	}
-	require.ErrorIs(t, context.Cause(kept), errLost)
+	endsLost(t, kept)
 }
 
 // grouped is a holder that one call extends with the others of its group.

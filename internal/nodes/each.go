@@ -78,7 +78,7 @@ func byServer(ctx context.Context, client lua.Client, keys []string) map[string]
 	return groups
 }
 
-// Away reports an error of a server that does not answer, or not in time, or that serves nobody now. A slot without a
+// Away reports an error of a server that does not answer, or not in time, or serves no client now. A slot without a
 // server is not that: another server reports it.
 func Away(err error) bool {
 	var network interface{ Timeout() bool } // what errors of package net have
