@@ -46,6 +46,7 @@ type Call struct {
 	inline [16]any
 	nums   [4]int64
 	text   [6]string
+	binary raw
 }
 
 // counts are numbers of keys as prepared arguments, which saves an allocation for each call. They are text, because a
@@ -156,15 +157,20 @@ func (c *Call) StringAt(v *string) {
 	c.borrowed = true
 }
 
-// Bytes appends a binary argument; a nil v is an absent one.
+// Bytes appends a binary argument; a nil v is an absent one. The header of the first slice is kept inside the Call.
 func (c *Call) Bytes(v *[]byte) {
 	if v == nil {
 		c.None()
 		return
 	}
-	c.argv = append(c.argv, *v)
 	c.size += len(*v)
 	c.borrowed = true
+	if c.binary == nil && *v != nil {
+		c.binary = *v
+		c.argv = append(c.argv, &c.binary)
+		return
+	}
+	c.argv = append(c.argv, *v)
 }
 
 // raw lets go-redis read a []byte through a pointer, without a copy of the

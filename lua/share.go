@@ -151,7 +151,11 @@ func (c *Call) own() {
 		case []byte:
 			c.argv[3+i] = append([]byte(nil), v...)
 		case *raw:
-			c.argv[3+i] = append([]byte(nil), *v...)
+			if owned := append([]byte(nil), *v...); v == &c.binary {
+				*v = owned
+			} else {
+				c.argv[3+i] = owned
+			}
 		case *string:
 			if !c.holds(unsafe.Pointer(v)) {
 				c.argv[3+i] = *v

@@ -113,10 +113,12 @@ func TestBytesBelongToTheCallerAgain(t *testing.T) {
 	for i := range 50 {
 		callers.Go(func() {
 			body := make([]byte, 1000)
-			c := lua.NewCall(s, 1, 1)
+			c := lua.NewCall(s, 1, 3)
 			c.Key("key", fmt.Sprint("k", i))
 			c.EndKeys()
+			c.Bytes(&body) // in the Call itself
 			c.Bytes(&body)
+			c.BytesAt(&body)
 			_, err := lua.Run(ctx, client, c, decodeText)
 			require.Error(t, err)
 			for j := range body {

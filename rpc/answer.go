@@ -21,17 +21,17 @@ const maxReply = 1<<20 - 2048
 // maxMessage bounds the text of an error on the wire.
 const maxMessage = 1024
 
-// answer runs the handler and sends its outcome, also when the handler ends its goroutine.
-func (w *work) answer(s *session) {
-	defer s.handlers.Done()
+// Run runs the handler and sends its outcome, also when the handler ends its goroutine.
+func (w *work) Run() {
+	defer w.session.handlers.Done()
 	began := time.Now()
 	out := outcome{err: errGoexit}
 	defer func() {
 		if out.err == errGoexit {
-			w.bus.report(s.detached, fmt.Errorf("luatomic: the handler of %q ended its goroutine: runtime.Goexit",
-				w.Method))
+			w.bus.report(w.session.detached,
+				fmt.Errorf("luatomic: the handler of %q ended its goroutine: runtime.Goexit", w.Method))
 		}
-		w.returned(s, began, out.body, out.err)
+		w.returned(began, out.body, out.err)
 	}()
 	out.body, out.err = w.runGuarded()
 }
@@ -44,7 +44,7 @@ func (w *work) runGuarded() (body []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			panicked := &PanicError{Method: w.Method, Value: p, Stack: debug.Stack()}
-			w.bus.report(context.WithoutCancel(w.parent), panicked)
+			w.bus.report(context.WithoutCancel(w.session.ctx), panicked)
 			body, err = nil, &RemoteError{Code: CodeInternal, Message: "the handler panicked"}
 		}
 	}()
@@ -88,8 +88,8 @@ func (w *work) runWrapped() (body []byte, err error) {
 }
 
 // returned counts the handler and sends its answer. A cast has no answer.
-func (w *work) returned(s *session, began time.Time, body []byte, err error) {
-	b := w.bus
+func (w *work) returned(began time.Time, body []byte, err error) {
+	b, s := w.bus, w.session
 	cut := w.Err()
 	w.end(context.Canceled)
 	w.free(began, err)
@@ -114,7 +114,7 @@ func (w *work) returned(s *session, began time.Time, body []byte, err error) {
 		a.Body = nil
 		w.fail(&a, err, cut)
 	}
-	b.sendAnswer(s, w, a)
+	b.sendAnswer(w, a)
 	b.serving.answered(w)
 }
 
@@ -138,8 +138,8 @@ func (w *work) fail(a *wire.Answer, err, cut error) {
 	chosen := errors.As(err, &e)
 	a.Failure = failureOf(err, &a.Ext)
 	if chosen && e != nil && len(e.Details) > maxDetails {
-		w.bus.report(w.parent, fmt.Errorf("luatomic: reply to %q: the details of its error have %d bytes, at most %d: "+
-			"the caller gets none", w.Method, len(e.Details), maxDetails))
+		w.bus.report(w.session.ctx, fmt.Errorf("luatomic: reply to %q: the details of its error have %d bytes, at "+
+			"most %d: the caller gets none", w.Method, len(e.Details), maxDetails))
 	}
 	switch {
 	case !w.slot && e != nil && e.Code == CodeBadRequest: // another node would not read it either
@@ -174,13 +174,13 @@ const maxDetails = 16 << 10
 // sendAnswer sends the answer until it is known what became of it, even if the handler used up its time: it tries as
 // long as the record of the call is stored. Until then the node knows the request and does not run it again. After the
 // end of Run, it tries for the time of a lease, at least 1 s.
-func (b *Bus) sendAnswer(s *session, w *work, a wire.Answer) {
-	now := time.Now()
+func (b *Bus) sendAnswer(w *work, a wire.Answer) {
+	s, now := w.session, time.Now()
 	over := now.Add(max(w.deadline.Sub(now), 0) + max(callGrace, w.Keep))
 	retry := clock.Backoff{First: 20 * time.Millisecond, Last: time.Second}
 	for ; ; now = time.Now() {
-		attempt := &bounded{s.detached, now.Add(min(over.Sub(now), max(b.opts.Lease, time.Second)))}
-		result, err := b.reply(attempt, s, w, a)
+		w.sends = bounded{s.detached, now.Add(min(over.Sub(now), max(b.opts.Lease, time.Second)))}
+		result, err := b.reply(&w.sends, w, a)
 		if err == nil {
 			b.counts.countReply(result)
 			return
@@ -195,17 +195,17 @@ func (b *Bus) sendAnswer(s *session, w *work, a wire.Answer) {
 
 // reply runs the script that accepts the answer: only once, only from the node and attempt that were asked, and only to
 // the request that was run.
-func (b *Bus) reply(ctx context.Context, s *session, w *work, a wire.Answer) (gen.RPCReplyResult, error) {
+func (b *Bus) reply(ctx context.Context, w *work, a wire.Answer) (gen.RPCReplyResult, error) {
 	client := b.client
 	if len(a.Body) >= besideMin && w.Flags&wire.FlagStream == 0 {
 		// The id is the attempt's own, so that the body of a refused answer does not replace an accepted one.
-		a.Ext.Beside = besideID(w.ID+"."+s.node+"."+strconv.FormatInt(w.Attempt, 10), w.Ext.Digest)
+		a.Ext.Beside = besideID(w.ID+"."+w.session.node+"."+strconv.FormatInt(w.Attempt, 10), w.Ext.Digest)
 		client = b.putBeside(ctx, a.Ext.Beside, a.Body, w.keepReply())
 		a.Body = nil
 	}
 	frame := b.seal(a.Encode())
 	p := gen.RPCReplyParams{
-		Record: b.keys.Record(w.ID), Node: s.node, Attempt: w.Attempt, Digest: w.Ext.Digest,
+		Record: b.keys.Record(w.ID), Node: w.session.node, Attempt: w.Attempt, Digest: w.Ext.Digest,
 		State: recordState[a.Ext.State], Frame: frame, Outbox: b.keys.Outbox, Shard: b.shard,
 	}
 	if a.Ext.State == wire.StateDone {

@@ -132,7 +132,7 @@ func (w *work) loadBody() error {
 	if w.Ext.Beside == "" {
 		return nil
 	}
-	body, err := w.bus.getBeside(&bounded{w.parent, w.deadline}, w.Ext.Beside)
+	body, err := w.bus.getBeside(&bounded{w.session.ctx, w.deadline}, w.Ext.Beside)
 	if err != nil {
 		return &RemoteError{Code: CodeBadRequest, Message: "the request cannot be read: " + err.Error()}
 	}

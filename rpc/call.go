@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/reuse"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -157,14 +156,14 @@ func (b *Bus) call(ctx context.Context, c *outgoing) (outcome, error) {
 	}
 	w := b.newWaiter(c, deadline)
 	b.pending.expect(w)
-	reuse.Go(func() { b.place(ctx, w) })
+	b.placeFirst(ctx, w)
 	return b.await(ctx, w, expired)
 }
 
 // newWaiter counts a call and encodes its request.
 func (b *Bus) newWaiter(c *outgoing, deadline time.Time) *waiter {
 	b.counts.calls.Add(1)
-	id := b.newID(c)
+	id, record := b.newID(c)
 	q := wire.Request{
 		ID: id, Method: c.method, Flags: c.flags, Body: c.body,
 		Ext: wire.Ext{Headers: c.Headers, Connection: c.Connection},
@@ -172,7 +171,7 @@ func (b *Bus) newWaiter(c *outgoing, deadline time.Time) *waiter {
 	if c.idempotent {
 		q.Flags |= wire.FlagIdempotent
 	}
-	w := &waiter{outgoing: c, id: id, record: b.keys.Record(id), deadline: deadline}
+	w := &waiter{outgoing: *c, id: id, record: record, deadline: deadline}
 	if c.Key != "" {
 		q.Keep, q.Ext.Millis = c.Keep, uint64(max(time.Until(deadline), b.opts.Timeout).Milliseconds())
 		sum := sha256.Sum256(c.body)
@@ -244,14 +243,15 @@ func (b *Bus) finish(w *waiter) (outcome, error) {
 
 // removeRecords lets the bus remove soon what a call has stored.
 func (b *Bus) removeRecords(w *waiter) {
-	if w.Key == "" && b.pending.discard(b.recordsOf(w)...) {
+	var keys [3]string
+	if w.Key == "" && b.pending.discard(b.appendRecords(keys[:0], w)...) {
 		offer(b.outbox.filled)
 	}
 }
 
-// recordsOf returns the keys of a call that has its outcome.
-func (b *Bus) recordsOf(w *waiter) []string {
-	keys := []string{w.record}
+// appendRecords appends the keys of a call that has its outcome.
+func (b *Bus) appendRecords(keys []string, w *waiter) []string {
+	keys = append(keys, w.record)
 	if w.beside != nil {
 		keys = append(keys, b.keys.Body(w.besideID))
 	}
@@ -275,12 +275,14 @@ func (b *Bus) awaitReady(ctx context.Context, expired <-chan time.Time) error {
 	return nil
 }
 
-// newID names a call after its caller and a number, or after its idempotency key.
-func (b *Bus) newID(c *outgoing) string {
+// newID names a call after its caller and a number, or after its idempotency key. The key of its record ends with that.
+func (b *Bus) newID(c *outgoing) (id, record string) {
 	if c.Key != "" {
-		return "k" + strconv.Itoa(len(c.method)) + ":" + c.method + ":" + c.Key + "K"
+		id = "k" + strconv.Itoa(len(c.method)) + ":" + c.method + ":" + c.Key + "K"
+		return id, b.keys.Record(id)
 	}
-	var buf [maxNode + 16]byte
-	id := append(append(buf[:0], b.Node()...), '.')
-	return string(strconv.AppendUint(id, b.pending.serial.Add(1), 36))
+	var buf [2*maxNode + 16]byte
+	of := append(append(append(buf[:0], b.keys.Records...), b.Node()...), '.')
+	record = string(strconv.AppendUint(of, b.pending.serial.Add(1), 36))
+	return record[len(b.keys.Records):], record
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/internal/reuse"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -20,6 +21,7 @@ import (
 // It has no channel: the goroutine that uses it can wait for the server.
 type sending struct {
 	context.Context
+	bus      *Bus
 	w        *waiter
 	deadline time.Time
 	twice    atomic.Bool // a script was sent more than once
@@ -62,13 +64,24 @@ const (
 	moveNap = 3 * time.Millisecond
 )
 
-// place gives a call to a node. If no node can take the call, the call ends with the reason. place runs again when a
-// node has refused the call or is dead: the script decides, in one step, whether another node may have it.
+// placeFirst places a call for the first time, in another goroutine.
+func (b *Bus) placeFirst(ctx context.Context, w *waiter) {
+	w.first = sending{Context: ctx, bus: b, w: w, deadline: w.deadline}
+	reuse.Run(&w.first)
+}
+
+// place gives a call to a node, see sending.Run.
 func (b *Bus) place(ctx context.Context, w *waiter) {
+	(&sending{Context: ctx, bus: b, w: w, deadline: w.deadline}).Run()
+}
+
+// Run gives the call to a node. If no node can take the call, the call ends with the reason. A call is placed again
+// when a node has refused it or is dead: the script decides, in one step, whether another node may have it.
+func (s *sending) Run() {
+	b, w := s.bus, s.w
 	if !b.pending.startPlacing(w) {
 		return
 	}
-	s := &sending{Context: ctx, w: w, deadline: w.deadline}
 	resubscribed := b.liveness.resubscribed.Load()
 	b.pending.mu.Lock()
 	w.resubscribed = resubscribed
@@ -94,7 +107,7 @@ func (b *Bus) place(ctx context.Context, w *waiter) {
 		b.cancel(w) // it gave up while the request was on its way
 	}
 	if at.again {
-		b.place(ctx, w)
+		b.place(s.Context, w)
 	}
 }
 

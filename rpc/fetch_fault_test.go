@@ -61,7 +61,7 @@ func TestAForeignRecordHidesNoOtherReply(t *testing.T) {
 	require.NoError(t, err)
 	calls := make(map[string]*waiter)
 	ids := besideForeign(t, b, func(id string) string {
-		w := &waiter{outgoing: &outgoing{method: "m"}, id: id, record: b.keys.Record(id)}
+		w := &waiter{outgoing: outgoing{method: "m"}, id: id, record: b.keys.Record(id)}
 		b.pending.expect(w)
 		b.pending.placed(w, "n", 1)
 		calls[id] = w

@@ -132,7 +132,7 @@ func (b *Bus) findAll(ctx context.Context, c *outgoing, deadline time.Time) ([]g
 	if len(c.body) < besideMin {
 		return b.find(ctx, b.client, c.method)
 	}
-	c.shared = b.newID(c)
+	c.shared, _ = b.newID(c)
 	client := b.putBeside(ctx, c.shared, c.body, time.Until(deadline)+callGrace)
 	rows, err := b.find(ctx, client, c.method)
 	if body := refused(client, err); body != nil {

@@ -209,8 +209,9 @@ func (b *Bus) callWrapped(ctx context.Context, c *outgoing) (outcome, error) {
 		return b.callAgain(ctx, c) // the usual call allocates nothing for them
 	}
 	var answer outcome
-	err := b.wrapped(ctx, c, func(ctx context.Context) (who Answered, err error) {
-		answer, err = b.callAgain(ctx, c)
+	kept := *c // by the function: the usual call is not
+	err := b.wrapped(ctx, &kept, func(ctx context.Context) (who Answered, err error) {
+		answer, err = b.callAgain(ctx, &kept)
 		return Answered{Node: answer.ext.Node, Headers: answer.ext.Headers}, err
 	})
 	return answer, err

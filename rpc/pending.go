@@ -32,7 +32,8 @@ type outcome struct {
 
 // waiter is a call that waits for its reply. It ends by exactly one of finish and giveUp.
 type waiter struct {
-	*outgoing
+	outgoing
+	first      sending // of its search for a node
 	id, record string
 	frame      []byte // the request, signed
 	beside     []byte // its body, where that travels by itself

@@ -21,7 +21,7 @@ func TestPartsBeyondTheWindowsAreLeftUntilTheyFit(t *testing.T) {
 	c := luatomictest.Client(t)
 	b, err := NewBus(c, luatomictest.Namespace(t), nil)
 	require.NoError(t, err)
-	w := &waiter{outgoing: &outgoing{method: "m"}, id: "id", stream: newStream(ctx)}
+	w := &waiter{outgoing: outgoing{method: "m"}, id: "id", stream: newStream(ctx)}
 	b.pending.expect(w)
 	const stored = 3 * window
 	fields := make([]any, 0, 2*stored)

@@ -56,7 +56,7 @@ func TestAnOlderRecordEndsNoLaterCall(t *testing.T) {
 			b, err := NewBus(c, luatomictest.Namespace(t), nil)
 			require.NoError(t, err)
 			call := func() *waiter {
-				w := &waiter{outgoing: &outgoing{method: "m"}, id: "id", record: b.keys.Record("id")}
+				w := &waiter{outgoing: outgoing{method: "m"}, id: "id", record: b.keys.Record("id")}
 				b.pending.expect(w)
 				b.pending.placed(w, "n", 0)
 				return w

@@ -364,7 +364,7 @@ func (b *Bus) admit(s *session, q *wire.Request, fetched *work) {
 	if refuses := b.claim(w); refuses != nil {
 		w.run = refuses
 	}
-	reuse.Go(func() { w.answer(s) })
+	reuse.Run(w)
 }
 
 // refuse answers a request that this node cannot read.
@@ -381,7 +381,7 @@ func (b *Bus) refuse(s *session, e *wire.UnreadableError) {
 		return
 	}
 	w.run = failWith(code, e.Error())
-	reuse.Go(func() { w.answer(s) })
+	reuse.Run(w)
 }
 
 func failWith(code, message string) handler {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/clock"
-	"github.com/luatomic/luatomic/internal/reuse"
 	"github.com/luatomic/luatomic/internal/wire"
 )
 
@@ -133,7 +132,7 @@ func (b *Bus) stream(ctx context.Context, c *outgoing, yield func(part []byte) b
 	w.stream = newStream(ctx)
 	defer w.stream.end(nil)
 	b.pending.expect(w)
-	reuse.Go(func() { b.place(ctx, w) })
+	b.placeFirst(ctx, w)
 	whole := false
 	defer func() { b.endStream(w, !whole) }() // also where the reader's loop panics
 	var err error

@@ -19,8 +19,9 @@ type work struct {
 	reserved bool              // only its id is known so far
 	reply    map[string]string // headers of the answer, guarded by serving.mu
 
-	parent   context.Context
+	session  *session // whose end ends the context
 	deadline time.Time
+	sends    bounded // the context of the script that takes the answer
 
 	// The context's end, guarded by serving.mu.
 	err    error
@@ -51,7 +52,7 @@ type CallInfo struct {
 }
 
 func (b *Bus) newWork(s *session, q *wire.Request) *work {
-	return &work{Request: q, bus: b, parent: s.ctx, deadline: time.Now().Add(q.Left)}
+	return &work{Request: q, bus: b, session: s, deadline: time.Now().Add(q.Left)}
 }
 
 type callKey struct{}
@@ -92,7 +93,7 @@ func (w *work) Value(key any) any {
 	if key == (callKey{}) {
 		return w
 	}
-	return w.parent.Value(key)
+	return w.session.ctx.Value(key)
 }
 
 // Err is not nil as soon as the handler should return.
@@ -103,7 +104,7 @@ func (w *work) Err() error {
 }
 
 func (w *work) errLocked() error {
-	if w.err == nil && w.parent.Err() != nil {
+	if w.err == nil && w.session.ctx.Err() != nil {
 		w.err = context.Canceled
 	}
 	if w.err == nil && !time.Now().Before(w.deadline) {
@@ -126,7 +127,7 @@ func (w *work) Done() <-chan struct{} {
 		return w.done
 	}
 	w.timer = time.AfterFunc(time.Until(w.deadline), func() { w.end(context.DeadlineExceeded) })
-	w.unhook = context.AfterFunc(w.parent, func() { w.end(context.Canceled) })
+	w.unhook = context.AfterFunc(w.session.ctx, func() { w.end(context.Canceled) })
 	return w.done
 }
 

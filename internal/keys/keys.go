@@ -187,6 +187,8 @@ type Bus struct {
 	Nodes, About, Methods, Serves string
 	// Outbox is the prefix of the channels of nodes and callers.
 	Outbox string
+	// Records is the prefix of the keys of requests.
+	Records string
 	// All is the channel of all nodes and callers.
 	All string
 
@@ -201,7 +203,7 @@ func NewBus(prefix, name string) (Bus, error) {
 	tag := prefix + "rpc:{" + name + "}:"
 	return Bus{
 		Nodes: tag + "nodes", About: tag + "about", Methods: tag + "methods", Serves: tag + "serves",
-		Outbox: tag + "n:", All: tag + "all", tag: tag,
+		Outbox: tag + "n:", Records: tag + "r:", All: tag + "all", tag: tag,
 	}, nil
 }
 
@@ -216,7 +218,7 @@ func BusOf(prefix, key string) (name string, ok bool) {
 }
 
 // Record names the key of one request.
-func (b *Bus) Record(id string) string { return b.tag + "r:" + id }
+func (b *Bus) Record(id string) string { return b.Records + id }
 
 // Body names the key of a body that travels by itself.
 func (b *Bus) Body(id string) string { return b.tag + "b:" + id }

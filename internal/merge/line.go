@@ -66,6 +66,14 @@ type place[T any] struct {
 	taken, gone bool // part of a round trip; withdrawn. Guarded by the line's lock
 }
 
+// endless returns the context of a round trip for this item alone: that of the caller, without its end.
+func (p *place[T]) endless() context.Context {
+	if p.ctx.Done() == nil {
+		return p.ctx
+	}
+	return context.WithoutCancel(p.ctx)
+}
+
 // Outcome is what became of an item.
 type Outcome uint8
 
@@ -201,8 +209,8 @@ func (l *Line[T]) returned(age uint64) {
 
 // carry makes the round trip of a call that was alone, and after it those of what waits.
 func (l *Line[T]) carry(p *place[T]) {
-	age, ctx := p.age, context.WithoutCancel(p.ctx)
-	l.makeTrip(ctx, p.item[:], age, p)
+	age := p.age
+	l.makeTrip(p.endless(), p.item[:], age, p)
 	l.sendWaiting(l.next(1, age))
 }
 
@@ -224,22 +232,21 @@ func (l *Line[T]) makeTrip(ctx context.Context, items []T, age uint64, batch ...
 
 // sendWaiting sends what waits until nothing does. After each reply the callers that it wakes have their turn first.
 func (l *Line[T]) sendWaiting(batch []*place[T], age uint64) {
-	for len(batch) > 0 {
-		items := make([]T, len(batch))
-		for i, p := range batch {
-			items[i] = p.item[0]
-		}
-		ctx := context.Background() // the round trip of several belongs to none of them
-		if len(batch) == 1 {
-			ctx = context.WithoutCancel(batch[0].ctx)
-		}
-		l.makeTrip(ctx, items, age, batch...)
-		if n, age := len(batch), age; n > 1 { // copies: the function would take the loop's own to the heap
-			reuse.Behind(func() { l.sendWaiting(l.next(n, age)) })
-			return
-		}
+	for len(batch) == 1 {
+		p := batch[0]
+		l.makeTrip(p.endless(), p.item[:], age, batch...)
 		batch, age = l.next(1, age)
 	}
+	if len(batch) == 0 {
+		return
+	}
+	items := make([]T, len(batch))
+	for i, p := range batch {
+		items[i] = p.item[0]
+	}
+	l.makeTrip(context.Background(), items, age, batch...) // the round trip of several belongs to none of them
+	n, of := len(batch), age                               // the function would take what the loop changes to the heap
+	reuse.Behind(func() { l.sendWaiting(l.next(n, of)) })
 }
 
 // next takes what the next round trip carries, after one of that age of so many items, and returns its age. Where

@@ -12,9 +12,17 @@ import (
 // idle is how long a goroutine waits for the next function, at least; at most twice as long.
 const idle = 10 * time.Millisecond
 
+// Runner is a function with its state. Run costs no allocation where Go makes one for what its function refers to.
+type Runner interface{ Run() }
+
+// function is a Runner without an allocation of its own.
+type function func()
+
+func (f function) Run() { f() }
+
 // worker is a goroutine that waits.
 type worker struct {
-	next  chan func() // closed when it is to end
+	next  chan Runner // closed when it is to end
 	round uint64      // in which it began to wait
 }
 
@@ -28,12 +36,15 @@ var waiting struct {
 
 // Go runs f at once, in a goroutine that waits or in a new one. Like a function of its own goroutine, f may call
 // runtime.Goexit, and must not leave it locked to a thread.
-func Go(f func()) {
+func Go(f func()) { Run(function(f)) }
+
+// Run runs r as Go does its function.
+func Run(r Runner) {
 	if w := take(); w != nil {
-		w.next <- f
+		w.next <- r
 		return
 	}
-	go serve(f)
+	go serve(r)
 }
 
 // Behind runs f as Go does, but after the goroutines that can run now on this processor. A goroutine that wakes is the
@@ -59,12 +70,12 @@ func take() *worker {
 }
 
 // serve runs functions until none comes for a while. While it waits it holds none.
-func serve(f func()) {
-	w := &worker{next: make(chan func(), 1)}
-	for f != nil {
-		f()
+func serve(r Runner) {
+	w := &worker{next: make(chan Runner, 1)}
+	for r != nil {
+		r.Run()
 		w.wait()
-		f = <-w.next
+		r = <-w.next
 	}
 }
 

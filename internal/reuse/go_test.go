@@ -33,6 +33,20 @@ func TestAGoroutineStaysForTheNextFunction(t *testing.T) {
 	})
 }
 
+// ring counts its runs.
+type ring chan struct{}
+
+func (r ring) Run() { r <- struct{}{} }
+
+// Not parallel: AllocsPerRun counts those of the whole process.
+func TestARunnerCostsNoAllocation(t *testing.T) {
+	ran := make(ring)
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		reuse.Run(ran)
+		<-ran
+	}))
+}
+
 func TestAGoroutineThatWaitsHoldsNothing(t *testing.T) {
 	type item struct{ _ [64]byte }
 	freed, held := make(chan struct{}), new(item)
