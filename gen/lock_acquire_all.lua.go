@@ -20,7 +20,7 @@ var LockAcquireAllScript = lua.Script{
 	SHA:         LockAcquireAllSHA,
 	Source:      &scripts.LockAcquireAll,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 46,
+	WritesAfter: 80,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string", Variadic: true},
 	},

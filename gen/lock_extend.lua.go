@@ -21,7 +21,7 @@ var LockExtendScript = lua.Script{
 	SHA:         LockExtendSHA,
 	Source:      &scripts.LockExtend,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 37,
+	WritesAfter: 48,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 	},

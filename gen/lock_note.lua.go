@@ -18,7 +18,7 @@ var LockNoteScript = lua.Script{
 	SHA:         LockNoteSHA,
 	Source:      &scripts.LockNote,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 35,
+	WritesAfter: 44,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 	},

@@ -20,7 +20,7 @@ var QueueMendScript = lua.Script{
 	SHA:         QueueMendSHA,
 	Source:      &scripts.QueueMend,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 87,
+	WritesAfter: 174,
 	Keys: []lua.Key{
 		{Name: "ready", Type: "list"},
 		{Name: "scheduled", Type: "zset"},

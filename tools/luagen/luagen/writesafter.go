@@ -10,8 +10,9 @@ import (
 // its guard may have changed something.
 //
 // Without loops and functions the server runs a script in the order of its text, so what stands before the first write
-// runs before it. The search stops at the first function, and at the first loop with a write. Only the loop over the
-// rows of a script for many is no such loop: a row that failed is sent by itself, and then the loop has one turn.
+// runs before it. The search passes local functions that change nothing and are only called before the first write. It
+// stops at any other function, and at the first loop with a write. Only the loop over the rows of a script for many is
+// no such loop: a row that failed is sent by itself, and then the loop has one turn.
 func (s *Script) writesAfter() int {
 	if g := s.guardFile; g != nil && firstEffect(g).node != nil {
 		return 0
@@ -31,15 +32,57 @@ func (s *Script) writesAfter() int {
 // effect is a place of a script where it may change something.
 type effect struct {
 	flow
-	node luaast.Node
+	node  luaast.Node
+	early map[*luaast.Func]bool // functions that change nothing, and are over before the place
 }
 
 // firstEffect finds the first such place in the text, and nil if the script changes nothing.
 func firstEffect(s *Script) effect {
 	var ignored Diagnostics
-	c := effect{flow: newBody(s, &ignored).flow()}
+	c := effect{flow: newBody(s, &ignored).flow(), early: make(map[*luaast.Func]bool)}
+	still := make(map[*luaast.Var]*luaast.Func) // the functions that change nothing
+	luaast.Inspect(s.Body.Body, func(n, _ luaast.Node) bool {
+		if f, ok := n.(*luaast.LocalFunc); ok && f.Var.Writes == 0 && c.in(f.Func.Body) == nil {
+			still[f.Var], c.early[f.Func] = f.Func, true
+		}
+		return true
+	})
+	c.node = c.in(s.Body.Body)
+	for late := true; late; {
+		late = c.forgetLate(s, still)
+	}
 	c.node = c.in(s.Body.Body)
 	return c
+}
+
+// forgetLate removes those of the early functions that may run at the first change or after it. It reports whether
+// there are some.
+func (c effect) forgetLate(s *Script, still map[*luaast.Var]*luaast.Func) (found bool) {
+	luaast.Inspect(s.Body.Body, func(n, _ luaast.Node) bool {
+		if use, ok := n.(*luaast.Name); ok && c.early[still[use.Var]] && c.mayBeLate(use) {
+			delete(c.early, still[use.Var])
+			found = true
+		}
+		return true
+	})
+	return found
+}
+
+// mayBeLate reports whether a use of a function is more than a call that is over before the first change.
+func (c effect) mayBeLate(use *luaast.Name) bool {
+	call, isCall := c.parents[use].(*luaast.Call)
+	if !isCall || call.Fn != luaast.Expr(use) {
+		return true
+	}
+	if c.node != nil && use.Start.Off >= c.node.Extent().Start.Off {
+		return true
+	}
+	for n := c.parents[use]; n != nil; n = c.parents[n] {
+		if f, ok := n.(*luaast.Func); ok && !c.early[f] {
+			return true
+		}
+	}
+	return false
 }
 
 func (c effect) in(list []luaast.Stmt) (first luaast.Node) {
@@ -57,7 +100,7 @@ func (c effect) in(list []luaast.Stmt) (first luaast.Node) {
 func (c effect) changes(n luaast.Node) bool {
 	switch n := n.(type) {
 	case *luaast.Func:
-		return true
+		return !c.early[n]
 	case *luaast.While, *luaast.Repeat, *luaast.NumFor, *luaast.GenFor:
 		return !c.visitsRows(n) && c.repeats(n)
 	case *luaast.Call:

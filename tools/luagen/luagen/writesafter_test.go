@@ -34,6 +34,22 @@ func TestLinesBeforeTheFirstWrite(t *testing.T) {
 			"redis.call('DEL', KEYS[1])", 4},
 		"a function": {"local x\nlocal function f()\n  error('x')\nend\n" +
 			"redis.call('DEL', KEYS[1])\nf()", 1},
+		"a function that writes": {"local x\nlocal function f()\n  redis.call('DEL', KEYS[1])\nend\n" +
+			"error('x')", 1},
+		"a function that is over": {"local function f()\n  return redis.call('GET', KEYS[1])\nend\n" +
+			"local function g()\n  return f()\nend\ng()\nredis.call('DEL', KEYS[1])\nerror('x')", 8},
+		"a function of one that is not": {"local x\nlocal function f()\n  error('x')\nend\n" +
+			"local function g()\n  f()\nend\nredis.call('DEL', KEYS[1])\ng()", 1},
+		"a function that is over, and one that is not": {"local function f()\n  error('x')\nend\nlocal x\n" +
+			"local function g()\n  error('x')\nend\nf()\nredis.call('DEL', KEYS[1])\ng()", 4},
+		"a function in the first write": {"local function f()\n  error('x')\nend\n" +
+			"redis.call('DEL', f())", 0},
+		"a function that is kept": {"local x\nlocal function f()\n  error('x')\nend\nx = {f}\n" +
+			"redis.call('DEL', KEYS[1])\nx[1]()", 1},
+		"a function that is another later": {"local x\nlocal function f()\n  error('x')\nend\nf = x\n" +
+			"redis.call('DEL', KEYS[1])", 1},
+		"a function in a function": {"local x\nlocal function f()\n  return function() error('x') end\nend\n" +
+			"x = f()\nredis.call('DEL', KEYS[1])\nx()", 1},
 		"a function in a loop": {"local x\nfor i = 1, 2 do\n  x = function() end\nend\n" +
 			"redis.call('DEL', KEYS[1])", 1},
 		"publishes":         {"local x\nredis.call('PUBLISH', KEYS[1], 1)\nerror('x')", 2},
