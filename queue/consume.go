@@ -73,7 +73,8 @@ type ConsumeOptions struct {
 	Backoff func(failures int) time.Duration
 	// Idle is the longest sleep on an empty queue, by the clock of the process. A push ends the sleep immediately. Idle
 	// only bounds the delay after a lost notification, and the delay of a scheduled job while the one consumer that was
-	// notified of it is busy. Default 10 s, and at most 1 s while the subscription is down.
+	// notified of it is busy. Default 10 s. At most Options.Lease, so that the consumer takes back the job of a dead
+	// worker when its lease ends, and at most 1 s while the subscription is down.
 	Idle time.Duration
 	// Grace is how long handlers may continue after ctx has ended. Then their contexts are cancelled. The job of a
 	// handler that returns an error after that is returned without a failure counted, and the job of one that returns
@@ -120,7 +121,7 @@ type Consumed struct {
 //
 // Cost: one Take and one Ack for each batch, one Extend in each third of a lease, and one connection for the
 // subscriptions of all consumers, pollers and lock waiters of the client. An idle consumer has two goroutines and sends
-// one Take in each Idle.
+// one Take in each Idle, or in each lease if that is shorter.
 func (q *Queue) Consume(ctx context.Context, opts *ConsumeOptions, h Handler) (Consumed, error) {
 	return consume(ctx, opts, h, nil, Source{Queue: q})
 }
@@ -241,7 +242,8 @@ func newConsumer(opts *ConsumeOptions, h Handler, from []Source) (*consumer, err
 	if c.opts.Backoff == nil {
 		c.opts.Backoff = doubling
 	}
-	c.opts.Idle = idleOrDefault(c.opts.Idle)
+	// No notification says that another worker takes a job. Its lease does not end within the sleep in which it begins.
+	c.opts.Idle = min(idleOrDefault(c.opts.Idle), max(c.lease, time.Millisecond))
 	if c.opts.Grace <= 0 {
 		c.opts.Grace = 10 * time.Second
 	}

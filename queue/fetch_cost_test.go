@@ -41,7 +41,7 @@ func TestAThousandConsumersShareAConnection(t *testing.T) {
 	got := make(chan string, consumers)
 	queues := make([]*queue.Queue, consumers)
 	for i := range queues {
-		q, err := queue.New(client, fmt.Sprint("q", i), nil)
+		q, err := queue.New(client, fmt.Sprint("q", i), &queue.Options{Lease: time.Hour})
 		require.NoError(t, err)
 		queues[i] = q
 		running.Go(func() {

@@ -15,10 +15,10 @@ import (
 	"github.com/luatomic/luatomic/queue"
 )
 
-// A waiter takes by itself after asleep, and is notified well before.
+// A waiter takes by itself after asleep, a consumer after a lease of 30 s, and each is notified well before.
 const (
 	asleep    = time.Minute
-	soonAwake = asleep / 2
+	soonAwake = asleep / 3
 )
 
 // idleConsumers runs n consumers until the test ends. It returns once all of them wait.
@@ -171,7 +171,7 @@ func TestConsumeReclaimsAbandonedJobs(t *testing.T) {
 // A waiter with a short idle time does not shorten the life of the key for a waiter with a long one.
 func TestShortWaitsLeaveLongOnesAlone(t *testing.T) {
 	t.Parallel()
-	q, c := lab.NewQueue(t, nil)
+	q, c := lab.NewQueue(t, &queue.Options{Lease: time.Hour})
 	ctx := t.Context()
 	long := time.Minute
 	handler := func(context.Context, *queue.Delivery) error { return nil }

@@ -215,7 +215,7 @@ func TestAWaiterThatLeavesHasAnotherLook(t *testing.T) {
 func TestAnEarlierJobWakesThePoller(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	q, c := lab.NewQueue(t, nil)
+	q, c := lab.NewQueue(t, &queue.Options{Lease: time.Hour})
 	lab.Push(t, q, queue.Job{Delay: time.Hour})
 	done := make(chan error, 1)
 	go func() { done <- queue.NewPoller(&queue.PollerOptions{Idle: asleep}, q).Run(ctx) }()
@@ -232,8 +232,8 @@ func TestAnEarlierJobWakesThePoller(t *testing.T) {
 	})
 	luatomictest.Eventually(t, soonAwake, "both wait", waitersAre(t, c, q, 2))
 	// The poller has waited longest, so it is notified first.
-	require.NoError(t, c.ZAddArgs(ctx, lab.Key(q, "w"), redis.ZAddArgs{XX: true,
-		Members: []redis.Z{{Score: 1, Member: c.ZRange(ctx, lab.Key(q, "w"), 0, 0).Val()[0]}}}).Err())
+	first := redis.Z{Score: float64(time.Now().Add(soonAwake).UnixMilli()), Member: waiting(t, c, q)[0]}
+	require.NoError(t, c.ZAddArgs(ctx, lab.Key(q, "w"), redis.ZAddArgs{XX: true, Members: []redis.Z{first}}).Err())
 	lab.Push(t, q, queue.Job{ID: "ready"})
 	select {
 	case id := <-got:

@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -130,4 +131,28 @@ func TestJobThatKillsItsWorkersWaits(t *testing.T) {
 	require.NoError(t, c.HSet(ctx, lab.Key(q, "n"), "poison\n", "a failure of the handler").Err())
 	die()
 	require.Equal(t, int64(0), c.ZCard(ctx, lab.Key(q, "s")).Val())
+}
+
+// A consumer that sleeps takes back the job of a dead worker when its lease ends, although no notification says that
+// another worker has taken a job, or that it has died.
+func TestAnIdleConsumerReclaimsWhenALeaseEnds(t *testing.T) {
+	t.Parallel()
+	q, c := lab.NewQueue(t, &queue.Options{Lease: 5 * time.Second})
+	got := make(chan int, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := q.Consume(ctx, &queue.ConsumeOptions{Idle: asleep}, func(_ context.Context, d *queue.Delivery) error {
+			got <- d.Attempt
+			return nil
+		})
+		ended <- err
+	}()
+	luatomictest.Eventually(t, 30*time.Second, "the consumer waits", waitersAre(t, c, q, 1))
+	require.NoError(t, c.Del(t.Context(), lab.Key(q, "w")).Err(), "as if the push notified another worker")
+	lab.Push(t, q, queue.Job{ID: "orphan"})
+	lab.TakeOne(t, q) // and then the worker dies
+	require.Equal(t, 2, lab.Soon(t, 20*time.Second, "the next delivery", got))
+	stop()
+	require.ErrorIs(t, <-ended, context.Canceled)
 }
