@@ -228,6 +228,11 @@ func modeOf(ctx context.Context, client *redis.Client) (mode string) {
 // errSentinel is of a URL that names a sentinel as if it kept data.
 var errSentinel = errors.New("it is a sentinel, and has no data")
 
+// reachError has its cure in its text.
+type reachError struct{ error }
+
+func (e *reachError) Unwrap() error { return e.error }
+
 // unreachable names the address and the cure.
 func unreachable(address string, err error) error {
 	if errors.Is(err, context.Canceled) {
@@ -240,7 +245,7 @@ func unreachable(address string, err error) error {
 	if cure == notRedis && strings.HasPrefix(strings.ToLower(address), "rediss:") {
 		cure = notTLS
 	}
-	return fmt.Errorf("cannot use %s: %w; %s", redacted(address), err, cure)
+	return &reachError{fmt.Errorf("cannot use %s: %w; %s", redacted(address), err, cure)}
 }
 
 // errNoAnswer is of a server that is silent.

@@ -23,8 +23,11 @@ const busyServer = "a script or function of a program runs too long: wait for it
 
 const moreReplicas = "start them, or lower its min-replicas-to-write"
 
-// cureOf is what to do about a refusal of the server, or empty.
+// cureOf is what to do about a refusal of the server, or empty, also where the text of the error says it.
 func cureOf(err error) string {
+	if errors.As(err, new(*reachError)) {
+		return ""
+	}
 	var call *lua.Error                               // its detail is the reply to the attempt before one that had none
 	quoted := errors.Is(err, sidekiq.ErrQueueRefused) // it has the reply in its text
 	if !quoted && !isReply(err) && (!errors.As(err, &call) || call.Detail == "") {

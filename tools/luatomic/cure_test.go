@@ -81,6 +81,20 @@ func TestCureIsOfReplies(t *testing.T) {
 	require.Empty(t, cureOf(errors.New("exit code 1: NOPERM OOM command not allowed when > 'maxmemory' READONLY x")))
 }
 
+// A server that cannot be used has one cure, that of the first connection.
+func TestAServerThatCannotBeUsedHasOneCure(t *testing.T) {
+	t.Parallel()
+	for _, why := range []reply{
+		"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+		"NOPERM User app has no permissions to run the 'ping' command",
+		"ERR unknown command 'PING', with args beginning with: ",
+	} {
+		err := unreachable("redis://127.0.0.1:6379", why)
+		require.Contains(t, err.Error(), reachCure(why.Error()))
+		require.Equal(t, err.Error(), withCure(err))
+	}
+}
+
 // An error of the library names a field of its options. Here that is a flag, which the command has.
 func TestErrorsNameTheFlag(t *testing.T) {
 	t.Parallel()
