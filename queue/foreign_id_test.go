@@ -88,6 +88,19 @@ func TestLeasesAreRenewedBesideALongID(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
+// A look for a job whose id no call can name finds the others.
+func TestAFindGoesOnBesideALongID(t *testing.T) {
+	t.Parallel()
+	q := withForeignIDs(t, nil, 2<<20)
+	found, err := q.Find(t.Context(), strings.Repeat("a", 2<<20), "small", "none")
+	require.ErrorIs(t, err, lua.ErrTooLarge)
+	require.Len(t, found, 3)
+	require.Equal(t, queue.Absent, found[0].State)
+	require.Equal(t, queue.Ready, found[1].State)
+	require.Equal(t, "small", found[1].ID)
+	require.Equal(t, queue.Absent, found[2].State)
+}
+
 // Jobs whose ids do not fit into one call are found by several.
 func TestLongIDsAreFoundBySeveralCalls(t *testing.T) {
 	t.Parallel()

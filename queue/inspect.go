@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -102,17 +103,21 @@ type Found struct {
 }
 
 // Find reads jobs by their ids, in any state. It returns one Found for each id, in order. An id that the queue does not
-// know, or that was cancelled, is Absent. One script, which only reads, for up to 200 ids and 1 MiB of bodies, or one
-// larger body. Keys: s, l, d, b, n, o. Cost: O(1) for each.
-func (q *Queue) Find(ctx context.Context, ids ...string) ([]Found, error) {
+// know, or that was cancelled, is Absent. So is one that no call can name: the others are found, and the error is
+// lua.ErrTooLarge. One script, which only reads, for up to 200 ids and 1 MiB of bodies, or one larger body. Keys: s, l,
+// d, b, n, o. Cost: O(1) for each.
+func (q *Queue) Find(ctx context.Context, ids ...string) (out []Found, tooLong error) {
 	k := &q.keys
 	p := gen.QueueFindParams{Scheduled: k.Scheduled, Leases: k.Leases, Dead: k.Dead, Bodies: k.Bodies,
 		Failures: k.Failures, Options: k.Options}
 	p.Bytes = takeBytes
-	var out []Found
 	for len(out) < len(ids) {
 		p.IDs = first(ids[len(out):], maxRows, textSize)
 		rows, err := gen.QueueFind(ctx, q.client, p)
+		if errors.Is(err, lua.ErrTooLarge) { // of one id, and the others do not wait for it
+			out, tooLong = append(out, Found{State: Absent, Peeked: Peeked{ID: p.IDs[0]}}), q.wrap("find in", err)
+			continue
+		}
 		if err == nil && (len(rows) == 0 || len(rows) > len(p.IDs)) {
 			err = fmt.Errorf("%w: %d jobs for %d ids", lua.ErrBadReply, len(rows), len(p.IDs))
 		}
@@ -131,7 +136,7 @@ func (q *Queue) Find(ctx context.Context, ids ...string) ([]Found, error) {
 			out = append(out, f)
 		}
 	}
-	return out, nil
+	return out, tooLong
 }
 
 // maxRows is the largest number of jobs in one script of this file and of Cancel, Requeue and Trim.

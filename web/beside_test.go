@@ -123,6 +123,20 @@ func TestChangeOfAllReadyJobsBesideAConsumer(t *testing.T) {
 	}
 }
 
+// A change of all jobs of a kind goes on beside a job of another program whose id no call can name.
+func TestChangeOfAllOfAKindBesideALongID(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, web.Options{Write: true})
+	q, long := s.queue("mail"), strings.Repeat("a", 2<<20)
+	require.NoError(t, s.client.HSet(t.Context(), s.prefix+"{mail}:b", long, "body").Err())
+	require.NoError(t, s.client.RPush(t.Context(), s.prefix+"{mail}:r", "1700000000000:"+long).Err())
+	s.push(q, 3, queue.Job{Kind: "welcome"})
+	var got changed
+	s.post("/jobs.json?name=mail",
+		url.Values{"all": {"cancel"}, "state": {"ready"}, "kind": {"welcome"}, "confirm": {"3"}}, &got)
+	require.Equal(t, 3, got.Done)
+}
+
 // A change of all scheduled jobs passes over none, while a consumer takes those that are due, and others come that are
 // due before the rest. Many are due at the same time.
 func TestChangeOfAllScheduledJobsBesideAConsumer(t *testing.T) {

@@ -2,10 +2,12 @@ package web
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/luatomic/luatomic/internal/ids"
 	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -61,7 +63,7 @@ func (e *everyJob) next(ctx context.Context) ([]queue.Peeked, error) {
 		names[i] = j.id
 	}
 	all, err := e.queue.Find(ctx, names...)
-	if err != nil {
+	if err != nil && !errors.Is(err, lua.ErrTooLarge) { // a job whose id no call can name holds up no other
 		return nil, err
 	}
 	var jobs []queue.Peeked
