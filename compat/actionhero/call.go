@@ -86,9 +86,10 @@ func (c *call) snapshot() (came []*Response, can int, err error) {
 //
 // The call is made at most once and waits for Timeout or ctx. It is one PUBLISH, sent after this node has subscribed
 // and registered the call, so no response is missed. The error is ErrNoResponders if no other node is subscribed (known
-// after one round trip if all nodes are on one server), ErrTimeout, ErrRemote with the response, ErrUndeclared,
-// ErrEncoding or ErrBadName. A node that does not have the method sends nothing. In the promise eras a method that
-// throws, or a name that exists but is not a function, ends the process of each node that runs it: see Options.Methods.
+// after one round trip if all nodes are on one server), ErrTimeout, ErrRemote with the response, ErrNotRunning,
+// ErrUndeclared, ErrEncoding or ErrBadName. A node that does not have the method sends nothing. In the promise eras a
+// method that throws, or a name that exists but is not a function, ends the process of each node that runs it: see
+// Options.Methods.
 func (n *Node) DoCluster(ctx context.Context, method string, args []any, connectionID string) (*Response, error) {
 	var first *Response
 	err := n.do(ctx, method, args, connectionID, n.opts.Timeout, func(came []*Response, can int) (bool, error) {
@@ -181,9 +182,11 @@ func (n *Node) do(
 	n.wait(id, c)
 	defer n.forget(id)
 	go n.send(limited, c, text) // a response can be faster than its reply
-	for {
+	for over := false; ; {
 		select {
 		case <-c.changed:
+		case <-n.ended: // what has come counts
+			over = true
 		case <-timer.C:
 			_, _, failure := c.snapshot()
 			return &windowError{failure}
@@ -196,6 +199,9 @@ func (n *Node) do(
 		}
 		if done, err := complete(came, can); done {
 			return err
+		}
+		if over {
+			return fmt.Errorf("%w (Run has ended; a node may have run %q)", ErrNotRunning, method)
 		}
 	}
 }

@@ -74,7 +74,6 @@ func TestMessagesEndWithTheirContext(t *testing.T) {
 	}
 }
 
-// unwritable panics when it is encoded.
 // A message whose caller has left is not kept: a server that hangs would collect them.
 func TestAMessageWithoutItsCallerIsForgotten(t *testing.T) {
 	t.Parallel()
@@ -86,6 +85,9 @@ func TestAMessageWithoutItsCallerIsForgotten(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	n := actionhero.NewNode(client, &actionhero.Options{Channel: luatomictest.Namespace(t)})
 	require.NoError(t, n.Publish(t.Context(), "x", nil))
+	luatomictest.Eventually(t, 20*time.Second, "the goroutine of the first ends", func() bool {
+		return actionhero.RoundTrips(n) == 0
+	})
 	proxy.Blackhole(true)
 	defer proxy.Blackhole(false)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -99,6 +101,7 @@ func TestAMessageWithoutItsCallerIsForgotten(t *testing.T) {
 	require.Zero(t, actionhero.Waiting(n))
 }
 
+// unwritable panics when it is encoded.
 type unwritable struct{}
 
 func (unwritable) MarshalJSON() ([]byte, error) { panic("of unwritable") }

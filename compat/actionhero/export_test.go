@@ -34,6 +34,13 @@ func Addressed(text string) (connection string, one bool, args []json.RawMessage
 	return connection, one, m.arguments()
 }
 
+// RoundTrips is the number of round trips in flight.
+func RoundTrips(n *Node) int {
+	n.out.mu.Lock()
+	defer n.out.mu.Unlock()
+	return n.out.active
+}
+
 // Waiting is the number of messages that wait for a round trip.
 func Waiting(n *Node) int {
 	n.out.mu.Lock()

@@ -94,6 +94,7 @@ type Node struct {
 	counts  counts
 	slots   chan struct{}
 	ready   chan struct{} // closed at the first subscription
+	ended   chan struct{} // closed when Run receives nothing any more
 	running atomic.Bool
 	out     outbox
 	work    sync.WaitGroup
@@ -136,7 +137,7 @@ func (n *Node) Stats() Stats {
 // then call Run.
 func NewNode(client lua.Client, opts *Options) *Node {
 	n := &Node{
-		client: client, ready: make(chan struct{}), handlers: make(map[string]Handler),
+		client: client, ready: make(chan struct{}), ended: make(chan struct{}), handlers: make(map[string]Handler),
 		subscriptions: make(map[string]func(Message)),
 		owned:         make(map[string]bool), calls: make(map[string]*call),
 	}
@@ -228,8 +229,9 @@ func (n *Node) Disown(connectionID string) {
 }
 
 // Run stays subscribed until ctx ends, reconnects, and returns ctx's cause once the handlers have returned. A node runs
-// once. Messages published while the connection is broken are lost: calls that wait for one end with ErrTimeout. If the
-// server refuses to subscribe the node again, OnError gets each refusal, and the node retries every 5 s.
+// once. Messages published while the connection is broken are lost: calls that wait for one end with ErrTimeout. Calls
+// that wait when Run ends fail with ErrNotRunning. If the server refuses to subscribe the node again, OnError gets each
+// refusal, and the node retries every 5 s.
 func (n *Node) Run(ctx context.Context) error {
 	if err := lua.CheckClient(n.client); err != nil {
 		return fmt.Errorf("actionhero: %w", err)
@@ -247,6 +249,7 @@ func (n *Node) Run(ctx context.Context) error {
 	n.mu.Unlock()
 	n.subscribe(ctx, hub)
 	hub.Close()
+	close(n.ended)
 	n.work.Wait()
 	return context.Cause(ctx)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/actionhero"
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -348,4 +349,37 @@ func TestFieldsOfOwnMessagesAreTheApplications(t *testing.T) {
 		require.Fail(t, "not received", "%+v", n.Stats())
 	}
 	require.Zero(t, n.Stats().Malformed)
+}
+
+// A call that waits when Run ends gets no response any more: it ends, and does not wait for its time.
+func TestTheEndOfRunEndsItsCalls(t *testing.T) {
+	t.Parallel()
+	client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+	asked := make(chan struct{}, 2)
+	server := newNode(t, client, ch, &actionhero.Options{Timeout: time.Minute})
+	require.NoError(t, server.Handle("api.wait", func(ctx context.Context, _ *actionhero.Request) (any, error) {
+		asked <- struct{}{}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}))
+	for what, call := range map[string]func(*actionhero.Node) error{
+		"a call": func(n *actionhero.Node) error {
+			_, err := n.DoCluster(t.Context(), "api.wait", nil, "")
+			return err
+		},
+		"a gather": func(n *actionhero.Node) error {
+			_, err := n.Gather(t.Context(), "api.wait", nil, "", time.Minute)
+			return err
+		},
+	} {
+		n := actionhero.NewNode(client, &actionhero.Options{Channel: ch, Timeout: time.Minute})
+		ctx, stop := context.WithCancel(t.Context())
+		ended, called := make(chan error, 1), make(chan error, 1)
+		go func() { ended <- n.Run(ctx) }()
+		go func() { called <- call(n) }()
+		lab.Soon(t, 20*time.Second, what, asked)
+		stop()
+		require.ErrorIs(t, lab.Soon(t, 20*time.Second, what, called), actionhero.ErrNotRunning)
+		require.ErrorIs(t, lab.Soon(t, 20*time.Second, "Run", ended), context.Canceled)
+	}
 }
