@@ -74,8 +74,8 @@ func (c effect) mayBeLate(use *luaast.Name) bool {
 	if !isCall || call.Fn != luaast.Expr(use) {
 		return true
 	}
-	if c.node != nil && use.Start.Off >= c.node.Extent().Start.Off {
-		return true
+	if c.node != nil && call.Extent().End > c.node.Extent().Start.Off {
+		return true // behind the change, or around it: a call runs after its arguments
 	}
 	for n := c.parents[use]; n != nil; n = c.parents[n] {
 		if f, ok := n.(*luaast.Func); ok && !c.early[f] {
@@ -171,7 +171,8 @@ func (c effect) hides(e luaast.Expr) bool {
 	case *luaast.Index:
 		return !isTable || library(p) == ""
 	case *luaast.Local:
-		return !slices.ContainsFunc(p.Vars, func(v *luaast.Var) bool { return v.Init == e && v.Writes == 0 })
+		named := func(v *luaast.Var) bool { return v.Init == e && v.Writes == 0 }
+		return localVar(e) != nil || !slices.ContainsFunc(p.Vars, named) // no call of a third name is a command
 	}
 	return true
 }

@@ -44,6 +44,10 @@ func TestLinesBeforeTheFirstWrite(t *testing.T) {
 			"local function g()\n  error('x')\nend\nf()\nredis.call('DEL', KEYS[1])\ng()", 4},
 		"a function in the first write": {"local function f()\n  error('x')\nend\n" +
 			"redis.call('DEL', f())", 0},
+		"a function around the first write": {"local x\nlocal function f(n)\n  error('x')\nend\n" +
+			"f(redis.call('DEL', KEYS[1]))", 1},
+		"a function around the first write, by another": {"local x\nlocal function f(n)\n  error('x')\nend\n" +
+			"local function g(n)\n  return f(n)\nend\nreturn {tostring(g(redis.call('DEL', KEYS[1])))}", 1},
 		"a function that is kept": {"local x\nlocal function f()\n  error('x')\nend\nx = {f}\n" +
 			"redis.call('DEL', KEYS[1])\nx[1]()", 1},
 		"a function that is another later": {"local x\nlocal function f()\n  error('x')\nend\nf = x\n" +
@@ -62,6 +66,8 @@ func TestLinesBeforeTheFirstWrite(t *testing.T) {
 			"error('x')", 2},
 		"under another name": {"local call = redis.call\ncall('GET', KEYS[1])\ncall('DEL', KEYS[1])\n" +
 			"error('x')", 3},
+		"under a third name": {"local call = redis.call\nlocal del = call\ndel('DEL', KEYS[1])\n" +
+			"error('x')", 1},
 		"of another table": {"local r = redis\nr.call('GET', KEYS[1])\nr.call('DEL', KEYS[1])\n" +
 			"error('x')", 3},
 		"of Valkey's table": {"server.call('GET', KEYS[1])\nserver.call('DEL', KEYS[1])\n" +
