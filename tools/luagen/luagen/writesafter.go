@@ -40,16 +40,16 @@ type effect struct {
 func firstEffect(s *Script) effect {
 	var ignored Diagnostics
 	c := effect{flow: newBody(s, &ignored).flow(), early: make(map[*luaast.Func]bool)}
-	still := make(map[*luaast.Var]*luaast.Func) // the functions that change nothing
+	byVar := make(map[*luaast.Var]*luaast.Func)
 	luaast.Inspect(s.Body.Body, func(n, _ luaast.Node) bool {
-		if f, ok := n.(*luaast.LocalFunc); ok && f.Var.Writes == 0 && c.in(f.Func.Body) == nil {
-			still[f.Var], c.early[f.Func] = f.Func, true
+		if f, ok := n.(*luaast.LocalFunc); ok {
+			byVar[f.Var], c.early[f.Func] = f.Func, true // until one is found late; a change in it is found as any other
 		}
 		return true
 	})
 	c.node = c.in(s.Body.Body)
 	for late := true; late; {
-		late = c.forgetLate(s, still)
+		late = c.forgetLate(s, byVar)
 	}
 	c.node = c.in(s.Body.Body)
 	return c
@@ -57,10 +57,10 @@ func firstEffect(s *Script) effect {
 
 // forgetLate removes those of the early functions that may run at the first change or after it. It reports whether
 // there are some.
-func (c effect) forgetLate(s *Script, still map[*luaast.Var]*luaast.Func) (found bool) {
+func (c effect) forgetLate(s *Script, byVar map[*luaast.Var]*luaast.Func) (found bool) {
 	luaast.Inspect(s.Body.Body, func(n, _ luaast.Node) bool {
-		if use, ok := n.(*luaast.Name); ok && c.early[still[use.Var]] && c.mayBeLate(use) {
-			delete(c.early, still[use.Var])
+		if use, ok := n.(*luaast.Name); ok && c.early[byVar[use.Var]] && c.mayBeLate(use) {
+			delete(c.early, byVar[use.Var])
 			found = true
 		}
 		return true

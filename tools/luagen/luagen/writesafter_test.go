@@ -35,7 +35,7 @@ func TestLinesBeforeTheFirstWrite(t *testing.T) {
 		"a function": {"local x\nlocal function f()\n  error('x')\nend\n" +
 			"redis.call('DEL', KEYS[1])\nf()", 1},
 		"a function that writes": {"local x\nlocal function f()\n  redis.call('DEL', KEYS[1])\nend\n" +
-			"error('x')", 1},
+			"f()\nerror('x')", 1},
 		"a function that is over": {"local function f()\n  return redis.call('GET', KEYS[1])\nend\n" +
 			"local function g()\n  return f()\nend\ng()\nredis.call('DEL', KEYS[1])\nerror('x')", 8},
 		"a function of one that is not": {"local x\nlocal function f()\n  error('x')\nend\n" +
