@@ -24,7 +24,7 @@ verify: ## fail if generated code or go.mod is not what its sources say
 	cd gen && $(GO) tool luagen -check -strict -scripts ../scripts -out .
 	for dir in $(wildcard compat/*/internal/script) $(sort $(dir $(wildcard examples/*/*.lua))); do $(GO) tool luagen -check -strict $$dir || exit 1; done
 	$(GO) tool luagen doc -check -o docs/scripts.md scripts
-	$(GO) mod tidy -diff
+	for module in . otel prometheus; do (cd $$module && $(GO) mod tidy -diff) || exit 1; done
 	$(GO) mod verify
 
 test: redis ## run all tests; installs a Redis server when there is none

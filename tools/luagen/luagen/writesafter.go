@@ -43,7 +43,7 @@ func firstEffect(s *Script) effect {
 	byVar := make(map[*luaast.Var]*luaast.Func)
 	luaast.Inspect(s.Body.Body, func(n, _ luaast.Node) bool {
 		if f, ok := n.(*luaast.LocalFunc); ok {
-			byVar[f.Var], c.early[f.Func] = f.Func, true // until one is found late; a change in it is found as any other
+			byVar[f.Var], c.early[f.Func] = f.Func, true // a change in it is found as any other
 		}
 		return true
 	})
