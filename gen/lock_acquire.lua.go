@@ -12,7 +12,7 @@ import (
 )
 
 // LockAcquireSHA is the SHA-1 of lock_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireSHA = "368dc889a186a7a29d1b00691263b0ab2fb78dcd"
+const LockAcquireSHA = "0d4ce096e1912cb5d820a785d47093c832d7ea3f"
 
 // LockAcquireScript is scripts/lock_acquire.lua.
 var LockAcquireScript = lua.Script{
@@ -20,7 +20,7 @@ var LockAcquireScript = lua.Script{
 	SHA:         LockAcquireSHA,
 	Source:      &scripts.LockAcquire,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 58,
+	WritesAfter: 59,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 		{Name: "queue", Type: "list"},
@@ -125,7 +125,8 @@ type LockAcquireResult struct {
 //
 // An entry of the queue is the lease in ms and the record from the owner on. A token is the name of
 // a process, a dot and a number. The channel of a process has the name of the process. An entry
-// whose process has no subscriber is removed.
+// whose process has no subscriber is removed, and the process notified, which may be subscribed at
+// another server.
 //
 // Long because one call acquires, waits or hands over, which saves a round trip for each.
 //

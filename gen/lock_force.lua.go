@@ -12,7 +12,7 @@ import (
 )
 
 // LockForceSHA is the SHA-1 of lock_force.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockForceSHA = "9b6e452baaa5687d2a7ff632c44849ca46dd378f"
+const LockForceSHA = "eb6b8a6050439ef8710ccb1548714c0c35426713"
 
 // LockForceScript is scripts/lock_force.lua.
 var LockForceScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // LockLeaveSHA is the SHA-1 of lock_leave.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockLeaveSHA = "87ccd76c13c389064874b9e3320bdcd0014c666d"
+const LockLeaveSHA = "a448d9854a211c9a2eea8aacd77681c9e84a271b"
 
 // LockLeaveScript is scripts/lock_leave.lua.
 var LockLeaveScript = lua.Script{

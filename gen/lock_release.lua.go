@@ -13,7 +13,7 @@ import (
 )
 
 // LockReleaseSHA is the SHA-1 of lock_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockReleaseSHA = "fcbbe9c92e0aabe0a538635778b6534bf1546e20"
+const LockReleaseSHA = "2a53fd909166d5c859e0d0a6fc9536150e949d3e"
 
 // LockReleaseScript is scripts/lock_release.lua.
 var LockReleaseScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // SemAcquireSHA is the SHA-1 of sem_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemAcquireSHA = "aab8a7eff53fd48c86083a77a559fd4077dcde13"
+const SemAcquireSHA = "744a11e417fb253fb7160168f084fe290fd192e8"
 
 // SemAcquireScript is scripts/sem_acquire.lua.
 var SemAcquireScript = lua.Script{
@@ -20,7 +20,7 @@ var SemAcquireScript = lua.Script{
 	SHA:         SemAcquireSHA,
 	Source:      &scripts.SemAcquire,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 90,
+	WritesAfter: 91,
 	Keys: []lua.Key{
 		{Name: "permits", Type: "zset"},
 		{Name: "queue", Type: "zset"},
@@ -106,7 +106,8 @@ type SemAcquireResult struct {
 //
 // An entry of the queue is the token with its weight, the lease in ms, a line feed and the note.
 // For tokens and their channels see lock_acquire.lua. No waiter overtakes the head, even if the
-// head needs more than is free. An entry whose channel has no subscriber is removed.
+// head needs more than is free. An entry whose channel has no subscriber is removed, and its
+// process notified, which may be subscribed at another server.
 //
 // A read-write lock is a semaphore whose writer acquires the whole limit.
 //

@@ -11,7 +11,7 @@ import (
 )
 
 // SemReleaseSHA is the SHA-1 of sem_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemReleaseSHA = "2000acfc4930cce943760f99aa370eeea1c1242a"
+const SemReleaseSHA = "8e95f7d4cc57afcd8939339ff8f3aabb209c312a"
 
 // SemReleaseScript is scripts/sem_release.lua.
 var SemReleaseScript = lua.Script{

@@ -10,7 +10,7 @@ import (
 )
 
 // SemResizeSHA is the SHA-1 of sem_resize.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemResizeSHA = "fdce985ae29af5c4ba2285fc9bc19d2a2507fbbf"
+const SemResizeSHA = "d698c0220302e0c5e395909c3ee4ff1d0f54a1f0"
 
 // SemResizeScript is scripts/sem_resize.lua.
 var SemResizeScript = lua.Script{

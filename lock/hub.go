@@ -19,7 +19,7 @@ import (
 //
 //	g owner fence start length key   the lock at the key is granted to the owner, from start (us) for length (ms)
 //	f owner                      the owner makes another attempt: the limit changed, or a permit was given back
-//	n owner length               the owner is next in the queue: it makes an attempt after length (ms)
+//	n owner length               the owner is next in the queue, or out of it: it makes an attempt after length (ms)
 //	r token key                  the lock at the key was taken away; that of a permit has no key
 //	e                            the leader has changed; on a channel of its own, for observers of an election
 type hub struct {

@@ -146,9 +146,10 @@ local function notify_other(queue, channel, process, lease)
 end
 
 -- hand_over gives the free lock to the first waiter that is alive and not void. It is not alive without
--- a subscriber, nor if it is of the process that is dead. The owner given needs no notification. It
--- returns the new holder, its lease and its note; nil where no waiter is left, false where too many are
--- dead for one call.
+-- a subscriber, nor if it is of the process that is dead. If its process is subscribed at another server
+-- of the cluster, as after a move of the slot, or at a replica, it is notified to check: its entry is
+-- removed. The owner given needs no notification. It returns the new holder, its lease and its note; nil
+-- where no waiter is left, false where too many are dead for one call.
 local function hand_over(lock, queue, channel, fence, void, dead, owner, ttl)
   local unreachable, tried = {[dead] = true}, 0
   for _ = 1, 10000 do
@@ -171,6 +172,7 @@ local function hand_over(lock, queue, channel, fence, void, dead, owner, ttl)
         end
       end
       unreachable[process], tried = true, tried + 1
+      notify(channel .. process, 'n ' .. token .. ' 0')
       if tried == 1000 then
         return false
       end

@@ -15,7 +15,8 @@
 ---
 --- An entry of the queue is the token with its weight, the lease in ms, a line feed and the note.
 --- For tokens and their channels see lock_acquire.lua. No waiter overtakes the head, even if the
---- head needs more than is free. An entry whose channel has no subscriber is removed.
+--- head needs more than is free. An entry whose channel has no subscriber is removed, and its
+--- process notified, which may be subscribed at another server.
 ---
 --- A read-write lock is a semaphore whose writer acquires the whole limit.
 ---
@@ -254,6 +255,7 @@ local function grant()
     local sound = weight > 0 and #lease <= 13
     if sound and not mine and not unreachable[process] and not subscribed(there) then
       unreachable[process], tried = true, tried + 1
+      notify(there, 'n ' .. token .. ' 0') -- it may be subscribed at another server, as after a move of the slot
     end
     sound = sound and (mine or not unreachable[process])
     local score = sound and redis.call('ZSCORE', permits, token)

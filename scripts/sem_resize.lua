@@ -179,6 +179,7 @@ local function grant()
     local sound = weight > 0 and #lease <= 13
     if sound and not mine and not unreachable[process] and not subscribed(there) then
       unreachable[process], tried = true, tried + 1
+      notify(there, 'n ' .. token .. ' 0') -- it may be subscribed at another server, as after a move of the slot
     end
     sound = sound and (mine or not unreachable[process])
     local score = sound and redis.call('ZSCORE', permits, token)
