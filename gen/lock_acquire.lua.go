@@ -12,7 +12,7 @@ import (
 )
 
 // LockAcquireSHA is the SHA-1 of lock_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireSHA = "0d4ce096e1912cb5d820a785d47093c832d7ea3f"
+const LockAcquireSHA = "4a323c24ff736fbb08873b32502932eba956d5d6"
 
 // LockAcquireScript is scripts/lock_acquire.lua.
 var LockAcquireScript = lua.Script{

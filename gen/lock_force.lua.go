@@ -12,7 +12,7 @@ import (
 )
 
 // LockForceSHA is the SHA-1 of lock_force.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockForceSHA = "eb6b8a6050439ef8710ccb1548714c0c35426713"
+const LockForceSHA = "13f6f23924be37dad8709e51f0fc7e28a2ec4043"
 
 // LockForceScript is scripts/lock_force.lua.
 var LockForceScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // LockLeaveSHA is the SHA-1 of lock_leave.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockLeaveSHA = "a448d9854a211c9a2eea8aacd77681c9e84a271b"
+const LockLeaveSHA = "7d37af86be82bbc0f00eb4c512aead3756bca9ec"
 
 // LockLeaveScript is scripts/lock_leave.lua.
 var LockLeaveScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // LockReleaseSHA is the SHA-1 of lock_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockReleaseSHA = "2a53fd909166d5c859e0d0a6fc9536150e949d3e"
+const LockReleaseSHA = "23ecc57c570576ed79e33ffd31aa8cb35219b08c"
 
 // LockReleaseScript is scripts/lock_release.lua.
 var LockReleaseScript = lua.Script{

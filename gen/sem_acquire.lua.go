@@ -12,7 +12,7 @@ import (
 )
 
 // SemAcquireSHA is the SHA-1 of sem_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemAcquireSHA = "744a11e417fb253fb7160168f084fe290fd192e8"
+const SemAcquireSHA = "8e210c2fa61636e18b44421df3096b8025289bee"
 
 // SemAcquireScript is scripts/sem_acquire.lua.
 var SemAcquireScript = lua.Script{

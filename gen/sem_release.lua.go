@@ -11,7 +11,7 @@ import (
 )
 
 // SemReleaseSHA is the SHA-1 of sem_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemReleaseSHA = "8e95f7d4cc57afcd8939339ff8f3aabb209c312a"
+const SemReleaseSHA = "cc2f3ddb7f146bf6f3ebb8d65ff0a62305e1b44f"
 
 // SemReleaseScript is scripts/sem_release.lua.
 var SemReleaseScript = lua.Script{

@@ -10,7 +10,7 @@ import (
 )
 
 // SemResizeSHA is the SHA-1 of sem_resize.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemResizeSHA = "d698c0220302e0c5e395909c3ee4ff1d0f54a1f0"
+const SemResizeSHA = "69053b56b0b34198843f9884f6827cf9a6ab0e32"
 
 // SemResizeScript is scripts/sem_resize.lua.
 var SemResizeScript = lua.Script{

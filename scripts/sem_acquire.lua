@@ -244,8 +244,9 @@ end
 local function grant()
   local granted, tried, mark = 0, 0
   unreachable[string.match(owner, '^[^.]*')] = nil -- it speaks
-  for _ = 1, 2000 do
-    local head = redis.call('ZRANGE', queue, 0, 0)[1]
+  for n = 1, 2000 do
+    -- In a slot that migrates, a server refuses the queue that is empty by now.
+    local head = (n == 1 and redis.call('ZRANGE', queue, 0, 0) or redis.pcall('ZRANGE', queue, 0, 0))[1]
     if not head or tried == 1000 then
       break
     end
@@ -287,7 +288,7 @@ end
 -- holds up runs it, not one that has to wait anyway.
 if head and (place == 1 or used + weight <= limit or used + (weigh(string.match(head, '^%S*')) or 0) <= limit) then
   local mark = grant()
-  if not mark and entry == '' and used + weight <= limit and redis.call('EXISTS', queue) == 0 then
+  if not mark and entry == '' and used + weight <= limit and redis.pcall('EXISTS', queue) ~= 1 then
     hold(owner, weight, ttl, note) -- all waiters were dead
     mark = fence
   end
@@ -295,7 +296,7 @@ if head and (place == 1 or used + weight <= limit or used + (weigh(string.match(
     return {1, 0, number(mark), ttl, 0, '', now_us, limit}
   end
 end
-local first = redis.call('ZRANGE', queue, 0, 0)[1]
+local first = redis.pcall('ZRANGE', queue, 0, 0)[1] -- see grant
 local remaining, holder = due(first and weigh(string.match(first, '^%S*')) or weight)
 local places = entry ~= '' and redis.call('ZCARD', queue) or 0
 return {0, place, number(fence), remaining, places, holder, now_us, limit}

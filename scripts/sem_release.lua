@@ -198,8 +198,9 @@ if known then
     local function grant()
       local granted, tried, mark = 0, 0
       unreachable[string.match(owner, '^[^.]*')] = nil -- it speaks
-      for _ = 1, 2000 do
-        local head = redis.call('ZRANGE', queue, 0, 0)[1]
+      for n = 1, 2000 do
+        -- In a slot that migrates, a server refuses the queue that is empty by now.
+        local head = (n == 1 and redis.call('ZRANGE', queue, 0, 0) or redis.pcall('ZRANGE', queue, 0, 0))[1]
         if not head or tried == 1000 then
           break
         end

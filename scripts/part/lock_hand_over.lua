@@ -1,7 +1,7 @@
 -- notify_other notifies the first waiter of another process, within the next 16, to check when the
--- lease is over.
+-- lease is over. In a slot that migrates, a server refuses the queue that hand_over has emptied.
 local function notify_other(queue, channel, process, lease)
-  for _, entry in ipairs(redis.call('LRANGE', queue, 0, 15)) do
+  for _, entry in ipairs(redis.pcall('LRANGE', queue, 0, 15)) do
     if not string.find(entry, ' ' .. process .. '.', 1, true) then
       local token = string.match(entry, '^%d+ (%S+) ') or ''
       return notify(channel .. string.match(token, '^[^.]*'), 'n ' .. token .. ' ' .. lease)
@@ -16,8 +16,9 @@ end
 -- where no waiter is left, false where too many are dead for one call.
 local function hand_over(lock, queue, channel, fence, void, dead, owner, ttl)
   local unreachable, tried = {[dead] = true}, 0
-  for _ = 1, 10000 do
-    local entry = redis.call('LPOP', queue)
+  for n = 1, 10000 do
+    local ended = n > 1 and redis.pcall('EXISTS', queue) ~= 1 -- see notify_other
+    local entry = not ended and redis.call('LPOP', queue)
     if not entry then
       return nil
     end
