@@ -60,6 +60,7 @@ func TestProgramsEndWithoutAServer(t *testing.T) {
 		{"mailqueue"}, {"nightly"}, {"workers"}} {
 		endsWithout(t, closed, bin, words)
 		endsWithout(t, mute, bin, words)
+		refusesURL(t, bin, words)
 	}
 }
 
@@ -75,4 +76,15 @@ func endsWithout(t *testing.T, server net.Listener, bin string, words []string) 
 	require.Contains(t, string(said), "cannot use REDIS_URL, "+server.Addr().String(), words)
 	require.Contains(t, string(said), "start a server there, or name another\n", words)
 	require.Less(t, time.Since(start), 5*time.Second, "%v: by its own bound it is less than 2 s", words)
+}
+
+// The error of a URL that cannot be read says what to do, and nothing of the password in it.
+func refusesURL(t *testing.T, bin string, words []string) {
+	t.Helper()
+	program := exec.CommandContext(t.Context(), filepath.Join(bin, words[0]), words[1:]...)
+	program.Env = append(os.Environ(), "REDIS_URL=redis://:se/cret@localhost:6379", "LISTEN=127.0.0.1:0")
+	said, err := program.CombinedOutput()
+	require.Error(t, err, words)
+	require.Contains(t, string(said), "cannot read REDIS_URL; write redis://", words)
+	require.NotContains(t, string(said), "cret", words)
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -109,8 +110,8 @@ func main() {
 
 func open(ctx context.Context) error {
 	opts, err := redis.ParseURL(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"))
-	if err != nil {
-		return err
+	if err != nil { // it repeats the URL, and so the password
+		return errors.New("cannot read REDIS_URL; write redis://:PASSWORD@HOST:PORT, and %2F for / and %40 for @ in it")
 	}
 	host, err := os.Hostname()
 	if err != nil {

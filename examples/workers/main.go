@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -77,8 +78,8 @@ func names(text string) []string {
 
 func open(ctx context.Context, cfg config) error {
 	opts, err := redis.ParseURL(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"))
-	if err != nil {
-		return err
+	if err != nil { // it repeats the URL, and so the password
+		return errors.New("cannot read REDIS_URL; write redis://:PASSWORD@HOST:PORT, and %2F for / and %40 for @ in it")
 	}
 	if err := reach(ctx, *opts); err != nil {
 		return err
