@@ -9,9 +9,9 @@ import (
 )
 
 // Fix gives the fixed entries of KEYS and ARGV the names that the header declares: a line that binds them at the top,
-// the names in place of the entries, and locals renamed. It changes nothing else, and leaves an entry alone where its
-// name is taken. The text of a fragment stays, as it is written anew from its file. What comes back runs as the source
-// did.
+// the names in place of the entries, and locals renamed. It changes nothing else, and leaves an entry alone where
+// another value has its name. The text of a fragment stays, as it is written anew from its file. What comes back runs
+// as the source did.
 func Fix(file, source string) (string, error) {
 	for range 2 { // a renamed local can give way to a name
 		s, found := parseAny(file, source)
@@ -132,7 +132,11 @@ func (f *fixer) name() {
 			e := binding{key: isKey, index: i + 1}
 			want, _ := f.declared(e)
 			uses := f.uses(e)
-			if len(uses) == 0 || f.taken(want) || f.rebound(e) {
+			if len(uses) == 0 || f.rebound(e) {
+				continue
+			}
+			if f.taken(want) {
+				f.useNamed(e, want, uses)
 				continue
 			}
 			names, entries = append(names, want), append(entries, e.String())
@@ -146,6 +150,29 @@ func (f *fixer) name() {
 	}
 	if lines != "" {
 		f.edits = append(f.edits, change{f.top(), f.top(), linesLike(f.Source, lines)})
+	}
+}
+
+// useNamed uses the local that has the name of the entry already, behind its statement. It must be one of the whole
+// script, and every local of that name must always have the value of the entry.
+func (f *fixer) useNamed(e binding, name string, uses []*luaast.Index) {
+	other := func(v *luaast.Var) bool {
+		return v.Name == name && (v.Writes > 0 || f.bound[v] != binding{e.key, e.index, true})
+	}
+	if slices.ContainsFunc(f.Body.Vars, other) {
+		return
+	}
+	for _, stmt := range f.Body.Body {
+		local, ok := stmt.(*luaast.Local)
+		if !ok || !slices.ContainsFunc(local.Vars, func(v *luaast.Var) bool { return v.Name == name }) {
+			continue
+		}
+		for _, u := range uses {
+			if u.Start.Off >= local.End {
+				f.edits = append(f.edits, change{u.Start.Off, u.End, name})
+			}
+		}
+		return
 	}
 }
 

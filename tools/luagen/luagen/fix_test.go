@@ -194,3 +194,29 @@ func TestFixLeavesWhatItCannotName(t *testing.T) {
 	_, err := luagen.Fix("x.lua", "return 1\n")
 	require.ErrorContains(t, err, "has no header")
 }
+
+// A local that has an entry's name already stands for it behind its statement, and only if it always has its value.
+func TestFixUsesTheNameThatAnEntryHas(t *testing.T) {
+	t.Parallel()
+	const header = "--- Put does.\n---@contract dup-only\n---@key k string\n---@arg w string\n---@reply string\n\n"
+	for body, want := range map[string]string{
+		"f(ARGV[1])\nlocal w, n = ARGV[1], ARGV[1] * 2\nif n > 2 then g(ARGV[1]) end\n" +
+			"return h(function() return ARGV[1] end)": "" +
+			"f(ARGV[1])\nlocal w, n = ARGV[1], ARGV[1] * 2\nif n > 2 then g(w) end\n" +
+			"return h(function() return w end)",
+		"local k = KEYS[1]\nreturn redis.call('GET', KEYS[1])":     "local k = KEYS[1]\nreturn redis.call('GET', k)",
+		"local w = tonumber(ARGV[1])\nreturn f(ARGV[1])":           "",
+		"local w = ARGV[1]\nw = 5\nreturn f(ARGV[1])":              "",
+		"if f() then\n  local w = ARGV[1]\nend\nreturn f(ARGV[1])": "",
+		"local w = ARGV[1]\nfor w = 1, 2 do\n  f(ARGV[1], w)\nend": "",
+		"local w = ARGV[1]\nARGV[1] = 'x'\nreturn f(ARGV[1])":      "",
+		"local w = ARGV[2]\nreturn f(ARGV[1])":                     "",
+	} {
+		fixed, err := luagen.Fix("put.lua", header+body)
+		require.NoError(t, err)
+		if want == "" {
+			want = body
+		}
+		require.Equal(t, header+want, fixed)
+	}
+}
