@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/internal/embedded"
+	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lock/quorum"
 )
 
@@ -44,6 +45,33 @@ func TestQuorumRefusesClocksThatDifferTooMuch(t *testing.T) {
 	lease, err := q.Acquire(ctx, "x")
 	require.NoError(t, err)
 	require.NoError(t, lease.Release(ctx))
+}
+
+// A clock that is too far off is a fault of its server. A minority of such servers is left out, whoever answers first:
+// of the two that count, the slower one is the last to answer here. The fences of the others grow all the same.
+func TestQuorumLeavesAMinorityOfClocksOut(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	for _, off := range []time.Duration{35 * time.Second, -35 * time.Second, 24 * time.Hour} {
+		_, clients := clocked(t, 0, off, 0)
+		acquiresBy(clients[2], func(run func() error) error {
+			time.Sleep(20 * time.Millisecond) // a slow server: the others have answered before
+			return run()
+		})
+		q := newQuorum(t, clients, &quorum.Options{TTL: time.Minute, NodeTimeout: nodeTimeout})
+		last := int64(0)
+		for range 3 {
+			lease, err := q.Try(ctx, "x")
+			require.NoError(t, err, off)
+			require.Greater(t, lease.Fence(), last, off)
+			require.Less(t, lease.Fence(), time.Now().Add(30*time.Second).UnixMicro(), off)
+			last = lease.Fence()
+			_, err = newQuorum(t, clients, &quorum.Options{TTL: time.Minute, NodeTimeout: nodeTimeout}).Try(ctx, "x")
+			require.ErrorIs(t, err, lock.ErrHeld, off)
+			require.NoError(t, lease.Release(ctx), off)
+			freeAt(t, clients...)
+		}
+	}
 }
 
 // At the bound, the next fence is greater also when all records are deleted and the server that was ahead is away.

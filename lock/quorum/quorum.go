@@ -22,7 +22,8 @@ import (
 // ErrNoQuorum says that too few servers answered within NodeTimeout to grant a lock or to report who holds it.
 var ErrNoQuorum = errors.New("luatomic: no majority of the servers answered in time")
 
-// ErrClocks says that the clocks of the servers differ too much for the fences. Synchronize them with NTP.
+// ErrClocks says that no majority of the servers has clocks that are close enough for the fences. Synchronize them with
+// NTP.
 var ErrClocks = errors.New("luatomic: the clocks of the servers differ too much")
 
 // Options are the settings of a Quorum. The zero value is ready to use. A duration is at most ten years.

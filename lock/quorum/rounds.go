@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"math"
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
@@ -26,14 +26,15 @@ const stay = time.Minute
 // has only its clock to make the next fence greater.
 const maxSkew = stay / 2
 
+// grant is the answer of a server that granted the lock: its fence, and its clock in us.
+type grant struct{ fence, clock int64 }
+
 // votes are the answers of the first round.
 type votes struct {
-	fences  []int64 // of the servers that granted the lock, by node; else 0
-	clocks  []int64 // of all servers that answered, us
-	granted int
-	held    int
-	holder  lock.HeldError // the one whose lease ends first
-	errs    []error
+	grants map[int]grant // by node
+	held   int
+	holder lock.HeldError // the one whose lease ends first
+	errs   []error
 }
 
 // acquire takes two rounds. In the first one a majority grants the lock, each server with a fence of its own. In the
@@ -42,20 +43,14 @@ type votes struct {
 func (l *Lease) acquire(ctx context.Context) (*lock.HeldError, error) {
 	sent := time.Now()
 	v := l.vote(ctx)
-	majority := l.q.majority()
-	var err error
-	switch {
-	case v.skew() > maxSkew:
-		err = fmt.Errorf("%w: they differ by %v, and may differ by %v at most", ErrClocks, v.skew(), maxSkew)
-	case v.granted >= majority:
-		if err = l.agree(ctx, v.fences); err == nil && lease.Left(lease.End(sent, l.q.opts.TTL)) <= 0 {
+	err := v.failure(l.q)
+	if fences := v.together(); len(fences) >= l.q.majority() {
+		if err = l.agree(ctx, fences); err == nil && lease.Left(lease.End(sent, l.q.opts.TTL)) <= 0 {
 			err = fmt.Errorf("%w: the answers took longer than the TTL of %v", ErrNoQuorum, l.q.opts.TTL)
 		}
 		if err == nil {
 			return nil, nil
 		}
-	case v.granted+v.held < majority:
-		err = l.q.failure(v.errs)
 	}
 	l.withdraw(context.WithoutCancel(ctx))
 	if err != nil {
@@ -81,7 +76,7 @@ func (l *Lease) vote(ctx context.Context) votes {
 		return r, l.named(err)
 	})
 	answers.closed = q.calls.Closed()
-	v := votes{fences: make([]int64, len(q.clients)), holder: lock.HeldError{Name: l.name}}
+	v := votes{grants: make(map[int]grant), holder: lock.HeldError{Name: l.name}}
 	for !v.decided(q) {
 		a, ok := answers.next()
 		if !ok {
@@ -94,33 +89,61 @@ func (l *Lease) vote(ctx context.Context) votes {
 }
 
 // decided reports whether a majority has granted the lock, or no majority can: a majority has answered and too many
-// servers refused or failed, or too many servers failed. Which of the two it is does not depend on who answers first.
+// servers refused, failed or have a clock that is too far off, or too many servers failed. Which of these it is does
+// not depend on who answers first.
 func (v *votes) decided(q *Quorum) bool {
 	most := len(q.clients) - q.majority() // may fail or refuse
-	if v.granted+v.held >= q.majority() {
-		return v.granted >= q.majority() || v.held+len(v.errs) > most
+	if granted := len(v.grants); granted+v.held >= q.majority() {
+		together := len(v.together())
+		return together >= q.majority() || v.held+len(v.errs)+granted-together > most
 	}
 	return len(v.errs) > most
 }
 
-// skew is by how much the clocks of the servers differ.
-func (v *votes) skew() time.Duration {
-	if len(v.clocks) == 0 {
-		return 0
+// failure is why no majority granted the lock, and nil where others hold it.
+func (v *votes) failure(q *Quorum) error {
+	switch {
+	case len(v.grants)+v.held < q.majority():
+		return q.failure(v.errs)
+	case v.held == 0:
+		return fmt.Errorf("%w: they differ by %v, and may differ by %v at most", ErrClocks, v.skew(), maxSkew)
 	}
-	return time.Duration(slices.Max(v.clocks)-slices.Min(v.clocks)) * time.Microsecond
+	return nil
+}
+
+// together returns the fences, by node, of the most servers that granted the lock and whose clocks differ by maxSkew at
+// most. The clock of each other one is a fault of its server, as if that did not answer.
+func (v *votes) together() map[int]int64 {
+	var most map[int]int64
+	for _, first := range v.grants {
+		fences := make(map[int]int64, len(v.grants))
+		for node, g := range v.grants {
+			if g.clock >= first.clock && g.clock-first.clock <= maxSkew.Microseconds() {
+				fences[node] = g.fence
+			}
+		}
+		if len(fences) > len(most) {
+			most = fences
+		}
+	}
+	return most
+}
+
+// skew is by how much the clocks of the servers that granted the lock differ.
+func (v *votes) skew() time.Duration {
+	least, most := int64(math.MaxInt64), int64(math.MinInt64)
+	for _, g := range v.grants {
+		least, most = min(least, g.clock), max(most, g.clock)
+	}
+	return time.Duration(most-least) * time.Microsecond
 }
 
 func (v *votes) add(a answer[gen.LockAcquireResult]) {
-	if a.err == nil {
-		v.clocks = append(v.clocks, a.value.Now)
-	}
 	switch r := a.value; {
 	case a.err != nil:
 		v.errs = append(v.errs, a.err)
 	case r.Acquired:
-		v.granted++
-		v.fences[a.node] = r.Fence
+		v.grants[a.node] = grant{r.Fence, r.Now}
 	default:
 		if v.held == 0 || r.Remaining < v.holder.Remaining {
 			v.holder.Remaining, v.holder.Holder = r.Remaining, r.Holder
@@ -130,11 +153,10 @@ func (v *votes) add(a answer[gen.LockAcquireResult]) {
 }
 
 // errNotGranted is the error of a server that takes no part in the second round.
-var errNotGranted = errors.New("did not grant the lock in time")
+var errNotGranted = errors.New("did not grant the lock in time, or by a clock that is too far off")
 
-// agree is the second round. It raises the fences of the servers that granted the lock to the greatest fence, until a
-// majority has that one.
-func (l *Lease) agree(ctx context.Context, fences []int64) error {
+// agree is the second round. It raises the fences of the servers to the greatest one, until a majority has that.
+func (l *Lease) agree(ctx context.Context, fences map[int]int64) error {
 	q := l.q
 	for _, fence := range fences {
 		l.fence = max(l.fence, fence)
