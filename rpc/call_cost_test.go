@@ -1,3 +1,5 @@
+//go:build !race
+
 package rpc_test
 
 import (
@@ -35,7 +37,8 @@ func (asIs) Unmarshal(data []byte, v any) error {
 
 // About half of them are made by go-redis, which reads two messages and two replies.
 //
-// Not parallel: AllocsPerRun counts those of the whole process.
+// Not parallel: AllocsPerRun counts those of the whole process. Not under the race detector, which has pools drop at
+// random what they keep.
 func TestAllocationsOfAnRPC(t *testing.T) {
 	name, opts := luatomictest.Namespace(t), &rpc.Options{Codec: asIs{}}
 	echo := rpc.NewMethod[[]byte, []byte]("echo")
@@ -49,10 +52,11 @@ func TestAllocationsOfAnRPC(t *testing.T) {
 		}
 	}
 	call()
+	const most = 48
 	n := math.Inf(1)
-	for range 5 { // a busy machine has some calls share a round trip, and some end idle goroutines
+	for i := 0; i < 50 && n > most; i++ { // a busy machine has some calls share a round trip, and ends idle goroutines
 		n = min(n, testing.AllocsPerRun(200, call))
 	}
 	t.Logf("%v allocations", n)
-	require.LessOrEqual(t, n, 48.0)
+	require.LessOrEqual(t, n, float64(most))
 }
