@@ -41,10 +41,12 @@ func (r ring) Run() { r <- struct{}{} }
 // Not parallel: AllocsPerRun counts those of the whole process.
 func TestARunnerCostsNoAllocation(t *testing.T) {
 	ran := make(ring)
-	require.Zero(t, testing.AllocsPerRun(100, func() {
-		reuse.Run(ran)
-		<-ran
-	}))
+	luatomictest.Eventually(t, 20*time.Second, "a hundred runs without an allocation", func() bool {
+		return testing.AllocsPerRun(100, func() { // a busy machine ends idle goroutines
+			reuse.Run(ran)
+			<-ran
+		}) == 0
+	})
 }
 
 func TestAGoroutineThatWaitsHoldsNothing(t *testing.T) {
