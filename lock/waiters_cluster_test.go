@@ -80,19 +80,24 @@ func TestQueuesThatBecomeEmptyWhileTheirSlotMigrates(t *testing.T) {
 		lab.Must(l.Try(ctx, "dead")), lab.Must(l.Semaphore("dead", 1).Try(ctx, 1)),
 	}
 	lab.Must(brief.Semaphore("over", 1).Try(ctx, 1))
+	lab.Must(brief.Semaphore("wide", 2).Try(ctx, 1))
+	lab.Must(l.Semaphore("wide", 2).Try(ctx, 1)) // and stays
 	gotLock := lab.AcquireLater(ctx, alive, "lock")
 	gotPermit := acquiring(ctx, alive.Semaphore("permit", 1), 1)
 	lab.AcquireLater(ctx, dead, "dead")
 	acquiring(ctx, dead.Semaphore("dead", 1), 1)
 	acquiring(ctx, dead.Semaphore("over", 1), 1)
+	acquiring(ctx, dead.Semaphore("wide", 2), 1)
 	lab.WaitFor(t, l, "lock", 1)
 	waitForPermits(t, l.Semaphore("permit", 1), 1)
 	lab.WaitFor(t, l, "dead", 1)
 	waitForPermits(t, l.Semaphore("dead", 1), 1)
 	waitForPermits(t, l.Semaphore("over", 1), 1)
+	waitForPermits(t, l.Semaphore("wide", 2), 1)
 	require.NoError(t, client.Close())
 	luatomictest.Eventually(t, 20*time.Second, "the lease is over", func() bool {
-		return lab.Must(l.Semaphore("over", 1).Info(ctx)).Used == 0
+		return lab.Must(l.Semaphore("over", 1).Info(ctx)).Used == 0 &&
+			lab.Must(l.Semaphore("wide", 2).Info(ctx)).Used == 1
 	})
 
 	slot, err := cluster.Slot(ctx, "{x}")
@@ -106,6 +111,8 @@ func TestQueuesThatBecomeEmptyWhileTheirSlotMigrates(t *testing.T) {
 	}
 	_, err = l.Semaphore("over", 1).Try(ctx, 1)
 	require.NoError(t, err)
+	_, err = l.Semaphore("wide", 2).Try(ctx, 2)
+	require.ErrorIs(t, err, lock.ErrHeld)
 	require.NoError(t, m.Finish(ctx))
 	require.NoError(t, lab.Soon(t, 10*time.Second, "the lock", gotLock).Err)
 	require.NoError(t, lab.Soon(t, 10*time.Second, "the permit", gotPermit).Err)
