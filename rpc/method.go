@@ -209,7 +209,7 @@ func (b *Bus) callWrapped(ctx context.Context, c *outgoing) (outcome, error) {
 		return b.callAgain(ctx, c) // the usual call allocates nothing for them
 	}
 	var answer outcome
-	kept := *c // by the function: the usual call is not
+	kept := *c // a copy: the function would take the usual call to the heap, too
 	err := b.wrapped(ctx, &kept, func(ctx context.Context) (who Answered, err error) {
 		answer, err = b.callAgain(ctx, &kept)
 		return Answered{Node: answer.ext.Node, Headers: answer.ext.Headers}, err

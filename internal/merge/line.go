@@ -244,9 +244,11 @@ func (l *Line[T]) sendWaiting(batch []*place[T], age uint64) {
 	for i, p := range batch {
 		items[i] = p.item[0]
 	}
-	l.makeTrip(context.Background(), items, age, batch...) // the round trip of several belongs to none of them
-	n, of := len(batch), age                               // the function would take what the loop changes to the heap
-	reuse.Behind(func() { l.sendWaiting(l.next(n, of)) })
+	// The round trip of several belongs to none of them.
+	l.makeTrip(context.Background(), items, age, batch...)
+	// Copies: the function would take the variables of the loop to the heap.
+	n, trip := len(batch), age
+	reuse.Behind(func() { l.sendWaiting(l.next(n, trip)) })
 }
 
 // next takes what the next round trip carries, after one of that age of so many items, and returns its age. Where

@@ -12,7 +12,7 @@ import (
 	"github.com/luatomic/luatomic/gen"
 )
 
-// kind is what becomes of the votes, as a word.
+// kind names the outcome of the votes.
 func (v *votes) kind(q *Quorum) string {
 	if len(v.together()) >= q.majority() {
 		return "granted"
