@@ -87,7 +87,8 @@ func (o *AccessOptions) rights() rights {
 		case RoleProducer:
 			r.add(queueKinds, []string{"{"}, queueScripts(false), "zadd")
 		case RoleConsumer:
-			r.add(queueKinds, []string{"{"}, queueScripts(true), "zadd", "subscribe", "unsubscribe")
+			r.add(queueKinds, []string{"{"}, queueScripts(true), "pubsub", "zadd", "subscribe",
+				"unsubscribe")
 		case RoleLock:
 			r.add(lockKinds, o.lockChannels(), scriptsOf("lock_", "sem_"), "publish", "subscribe", "unsubscribe")
 		case RoleCaller:

@@ -181,7 +181,6 @@ type consumer struct {
 	// an attempt of the last take has no reply, or was cut off by the end of ctx
 	unanswered bool
 	waiter     string                    // the name since the last take, or empty while no notification can arrive
-	overslept  bool                      // the last sleep was as long as Idle allows, and no notification ended it
 	prefetched chan *Delivery            // taken, no handler has it yet
 	outcomes   chan outcome              // of handlers that have returned
 	until      atomic.Pointer[time.Time] // when the consumer settles no more, once all have returned

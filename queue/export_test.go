@@ -49,9 +49,6 @@ func LastDays(now time.Time, n int) (out []string) {
 	return out
 }
 
-// Unannounced reports that a promote has moved a job of which the one before did not know.
-func Unannounced(p Promoted, known lua.Opt[time.Time]) bool { return p.unannounced(known) }
-
 // Reporter counts jobs of a process that has no consumer, and reports them.
 func Reporter(client lua.Client, prefix string) (count func(q *Queue), report func(ctx context.Context)) {
 	p := &presence{

@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -74,10 +73,6 @@ func (c *consumer) fetch(ctx, work context.Context) error {
 		c.waiter = nameIf(work, c.notifications, c.name)
 		ts, err := c.taker.take(ctx, n, c.waiter, longestSleep(c.opts.Idle, c.waiter))
 		c.unanswered = err != nil && (c.unanswered || ctx.Err() != nil || errors.Is(err, lua.ErrOutcomeUnknown))
-		if c.overslept && slices.ContainsFunc(ts, Taken.late) {
-			c.notifications.Missed()
-		}
-		c.overslept = false
 		for _, t := range ts {
 			c.dispatch(ctx, work, t.Deliveries)
 			n -= len(t.Deliveries)
@@ -97,18 +92,9 @@ func (c *consumer) fetch(ctx, work context.Context) error {
 			return nil
 		default:
 			retry.Reset()
-			early := c.sleep(ctx, wait)
-			c.overslept = !early && c.waiter != "" && wait == c.opts.Idle
+			c.sleep(ctx, wait)
 		}
 	}
-}
-
-// lateAfter is the longest time for which a job is ready until a notified waiter takes it, except on a busy machine.
-const lateAfter = 100 * time.Millisecond
-
-// late reports whether a job of the take was ready for longer than lateAfter.
-func (t Taken) late() bool {
-	return len(t.Deliveries) > 0 && t.Now.Sub(t.Deliveries[0].EnqueuedAt) > lateAfter
 }
 
 // nextTake decides after a take how long to sleep, or that the queues are drained. First it reclaims what dead workers

@@ -69,17 +69,11 @@ func (p *Poller) poll(ctx context.Context, q *Queue, name string, notifications 
 	}()
 	retry := clock.Backoff{First: 50 * time.Millisecond, Last: 5 * time.Second}
 	step := maxStep
-	// no notification ended the last sleep; the next job that it knew of
-	overslept, known := false, lua.Opt[time.Time]{}
 	for ctx.Err() == nil {
 		waiter = nameIf(ctx, notifications, name)
 		idle := longestSleep(p.opts.Idle, waiter)
 		start := time.Now()
 		out, err := q.promoteStep(ctx, step, waiter, idle)
-		if overslept && out.unannounced(known) {
-			notifications.Missed()
-		}
-		overslept = false
 		if err != nil {
 			if ctx.Err() == nil {
 				waiter = "" // an unreachable server must not delay a stop
@@ -95,16 +89,8 @@ func (p *Poller) poll(ctx context.Context, q *Queue, name string, notifications 
 			p.opts.OnPromote(q, out)
 		}
 		step = nextStep(step, out.Moved, time.Since(start))
-		early := notifications.Wait(ctx, until(out.NextDue, out.Now, idle))
-		overslept, known = !early && waiter != "", out.NextDue
+		notifications.Wait(ctx, until(out.NextDue, out.Now, idle))
 	}
-}
-
-// unannounced reports whether a job was moved that was due before all jobs that the last promote knew of. A
-// notification was sent for such a job and did not arrive.
-func (p Promoted) unannounced(known lua.Opt[time.Time]) bool {
-	due, ok := known.Get()
-	return p.Moved > 0 && (!ok || due.After(p.Now))
 }
 
 // stepBudget is the longest time that a step should take.

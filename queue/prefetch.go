@@ -65,9 +65,9 @@ func (c *consumer) awaitCapacity(ctx context.Context) int {
 	return 0
 }
 
-// sleep waits for work. Meanwhile it returns prefetched jobs that wait too long behind handlers which have become slow.
-// It reports true, before the time is over, when a notification arrives or ctx ends.
-func (c *consumer) sleep(ctx context.Context, wait time.Duration) (early bool) {
+// sleep waits for work, until a notification arrives, ctx ends or the time is over. Meanwhile it returns prefetched
+// jobs that wait too long behind handlers which have become slow.
+func (c *consumer) sleep(ctx context.Context, wait time.Duration) {
 	end := time.Now().Add(wait)
 	for len(c.prefetched) > 0 && time.Now().Before(end) {
 		left := stuckAfter - (time.Since(c.started) - time.Duration(c.progressed.Load()))
@@ -76,10 +76,10 @@ func (c *consumer) sleep(ctx context.Context, wait time.Duration) (early bool) {
 			break
 		}
 		if c.notifiedWithin(ctx, min(time.Until(end), left)) {
-			return true
+			return
 		}
 	}
-	return c.notifications.Wait(ctx, time.Until(end))
+	c.notifications.Wait(ctx, time.Until(end))
 }
 
 // notifiedWithin waits for d. It reports true, before d is over, when a notification arrives or ctx ends.

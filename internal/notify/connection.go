@@ -28,6 +28,8 @@ type connection struct {
 	leaving map[string][]*Hub // hubs that left a channel, in order, until the server has confirmed that
 	failed  error             // why the last connection received nothing
 	ended   bool
+
+	comparing clock.Backoff // the time between two comparisons
 }
 
 // topic is one channel, from the first Subscribe to the last Unsubscribe. resolved is closed when it is up or has
@@ -216,6 +218,11 @@ func (c *connection) open(ctx context.Context) *redis.PubSub {
 
 // receive returns when the connection is broken, and whether it received anything.
 func (c *connection) receive(ctx context.Context, ps *redis.PubSub) (received bool, err error) {
+	if c.name == "" {
+		ctx, end := context.WithCancel(ctx)
+		defer end()
+		go c.compare(ctx, ps)
+	}
 	w := newWatch(ps, func() {
 		c.requests.place(ps, request{kind: pinging})
 		c.requests.flush()

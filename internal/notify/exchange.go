@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatomic/luatomic/internal/clock"
 )
 
 // exchanges are the exchanges of this process, by client.
@@ -115,6 +117,7 @@ func (x *exchange) assign(node redis.UniversalClient, name, channel string) (*co
 		c = &connection{
 			exchange: x, name: name, client: node, stop: stop,
 			topics: make(map[string]*topic), leaving: make(map[string][]*Hub),
+			comparing: clock.Backoff{First: pingEvery, Last: lastCompare},
 		}
 		x.connections[name] = c
 		go func() {

@@ -114,10 +114,10 @@ func (s *Signal) Received() <-chan struct{} { return s.received }
 // exact is the last part of a wait, slept exactly and without receiving notifications.
 const exact = time.Millisecond
 
-// Wait returns after d, or earlier when a notification arrives or ctx ends; then it reports true.
-func (s *Signal) Wait(ctx context.Context, d time.Duration) (early bool) {
+// Wait returns after d, or earlier when a notification arrives or ctx ends.
+func (s *Signal) Wait(ctx context.Context, d time.Duration) {
 	if d <= 0 {
-		return false
+		return
 	}
 	end := time.Now().Add(d)
 	t := time.NewTimer(d - exact)
@@ -127,15 +127,5 @@ func (s *Signal) Wait(ctx context.Context, d time.Duration) (early bool) {
 	case <-s.received:
 	case <-t.C:
 		sleepExactly(time.Until(end))
-		return false
-	}
-	return true
-}
-
-// Missed says that a notification was sent and did not come. The server may have been replaced by another one, while
-// the subscription is still at the old one, which lives: then only a new connection receives.
-func (s *Signal) Missed() {
-	for _, channel := range s.channels {
-		s.hub.Reconnect(channel)
 	}
 }

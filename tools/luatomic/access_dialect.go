@@ -30,7 +30,7 @@ func dialectRules(dialect string, o *luatomic.AccessOptions) []string {
 	case redisInAction:
 		words = "blmove lrem"
 	case plain:
-		words = "subscribe unsubscribe"
+		words = "pubsub|numsub subscribe unsubscribe"
 		if prefix != "" {
 			rules = append(rules, "~{"+prefix+"*}:fence") // of a name without a hash tag; a prefix has none
 		}
