@@ -301,6 +301,10 @@ func (n *inspection) replication() {
 		n.add("replication", CheckFailed,
 			"this is a replica of "+n.info["master_host"]+":"+n.info["master_port"]+" and refuses writes",
 			"name the master")
+	case n.info["min_slaves_good_slaves"] == "0": // only a server with min-replicas-to-write reports it
+		n.add("replication", CheckFailed,
+			"the server has min-replicas-to-write and no replica that keeps up, and refuses all writes",
+			"start the replicas, or lower its min-replicas-to-write")
 	case replicas == "0":
 		n.add("replication", CheckPassed, "master without replicas", "")
 	default:

@@ -80,6 +80,21 @@ func TestCheckServerFindsAFullServer(t *testing.T) {
 	require.Equal(t, "100 % of maxmemory is used", c.Detail)
 }
 
+// A master with min-replicas-to-write and no good replica refuses every write, and must not pass as a sound one.
+func TestCheckServerFindsAMasterThatWaitsForReplicas(t *testing.T) {
+	t.Parallel()
+	client := luatomictest.StartServer(t, "--appendonly", "yes").Client(prompt)
+	require.NoError(t, client.ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
+	require.ErrorContains(t, client.Set(t.Context(), "x", "1", 0).Err(), "NOREPLICAS")
+	c := inspected(t, client)["replication"]
+	require.Equal(t, luatomic.CheckFailed, c.Verdict)
+	require.Contains(t, c.Detail, "refuses all writes")
+	require.Contains(t, c.Cure, "min-replicas-to-write")
+
+	require.NoError(t, client.ConfigSet(t.Context(), "min-replicas-to-write", "0").Err())
+	require.Equal(t, luatomic.CheckPassed, inspected(t, client)["replication"].Verdict)
+}
+
 // Every policy but noeviction deletes locks: they have a TTL.
 func TestCheckServerWarnsOfEviction(t *testing.T) {
 	t.Parallel()
