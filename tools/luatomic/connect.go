@@ -44,7 +44,8 @@ func (s *session) connect(ctx context.Context) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	client.AddHook(&outage{s: s, server: redacted(address)})
+	s.outage = &outage{s: s, server: redacted(address)}
+	client.AddHook(s.outage)
 	return client, nil
 }
 

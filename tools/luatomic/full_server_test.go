@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -87,7 +88,13 @@ func TestAServerWithTooFewReplicasIsSaid(t *testing.T) {
 	server := luatomictest.StartServer(t, "--min-replicas-to-write", "1")
 	e := &env{t: t, url: server.URL()}
 	const cure = "start them, or lower its min-replicas-to-write"
-	e.start("consume", "q", "--", "true").shows(server.URL() + " has too few replicas to take writes; " + cure)
+	consumer := e.start("consume", "q", "--", "true")
+	consumer.shows(server.URL() + " has too few replicas to take writes; " + cure)
+	luatomictest.Eventually(t, within, "its subscription is asked for", func() bool {
+		return strings.Contains(server.Client().Info(t.Context(), "commandstats").Val(), "cmdstat_pubsub|numsub:")
+	})
+	e.call("x", "1", "--timeout", "3s").fails(exitFailed, "not_sent", cure)
+	require.NotContains(t, consumer.stderr.String(), "answers again", "it refuses all writes")
 	require.Contains(t, cureOf(reply("NOREPLICAS Not enough good replicas to write.")), cure)
 }
 

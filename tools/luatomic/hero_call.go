@@ -61,9 +61,7 @@ func (c *rpcCallCmd) notSubscribed() error {
 	if c.s.signals.stop.Err() != nil {
 		return errNotSent
 	}
-	return &outcomeError{code: "not_sent",
-		msg: fmt.Sprintf("channel %q could not be subscribed to within %v, so nothing was sent; "+
-			"check that SUBSCRIBE and PUBLISH are allowed", c.hero.name(), c.timeout)}
+	return c.s.notSent(fmt.Sprintf("channel %q could not be subscribed to within %v", c.hero.name(), c.timeout), nil)
 }
 
 // castHero sends the call to all nodes, or to the node of the connection, as doCluster does without a callback.

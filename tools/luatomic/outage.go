@@ -21,6 +21,7 @@ type outage struct {
 	mu    sync.Mutex
 	since time.Time // of the first call of a row that failed
 	said  time.Time // when it was reported last; zero in a row that is not reported
+	err   error     // of the last call of the row
 }
 
 // awayAfter is how long calls fail before that is reported: a connection that was cut is
@@ -52,11 +53,15 @@ func (o *outage) ended(ctx context.Context, last redis.Cmder, start time.Time, e
 	switch {
 	case away && ctx.Err() != nil, errors.Is(err, context.Canceled), errors.Is(err, redis.ErrClosed):
 		return // the caller no longer waits: the server may have answered or not
-	case !away && isGreeting(last.Name()):
-		return // of a new connection: a replica and a server that loads answer it too
+	case !away && showsNothing(last.Name()):
+		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.err = nil
+	if away {
+		o.err = err
+	}
 	switch now := time.Now(); {
 	case !away:
 		if !o.said.IsZero() {
@@ -72,6 +77,13 @@ func (o *outage) ended(ctx context.Context, last redis.Cmder, start time.Time, e
 			o.s.note("luatomic: %s %s: %s; it is asked again", o.server, outageOf(err), oneLine(err))
 		}
 	}
+}
+
+// now is why the server serves no call at present, nil where it does.
+func (o *outage) now() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.err
 }
 
 // outageOf is what the server does not do.
@@ -92,9 +104,11 @@ func isReply(err error) bool {
 	return errors.As(err, &reply)
 }
 
-func isGreeting(name string) bool {
+// showsNothing reports a command that a server answers which serves no call: a new connection greets a replica and a
+// server that loads, and a subscription is asked for where all writes are refused.
+func showsNothing(name string) bool {
 	switch name {
-	case "hello", "auth", "select", "client", "readonly":
+	case "hello", "auth", "select", "client", "readonly", "pubsub":
 		return true
 	}
 	return false

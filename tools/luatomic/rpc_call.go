@@ -122,12 +122,20 @@ func (c *rpcCallCmd) notJoined() error {
 	if c.s.signals.stop.Err() != nil {
 		return errNotSent
 	}
+	return c.s.notSent(fmt.Sprintf("the bus could not be joined within %v", c.timeout), c.why.Load())
+}
+
+// notSent is of a call before which something could not be done, for the reason why, or for that of an outage.
+func (s *session) notSent(what string, why *error) error {
 	reason := "; check that SUBSCRIBE and PUBLISH are allowed"
-	if why := c.why.Load(); why != nil {
+	away := s.outage.now()
+	switch {
+	case why != nil:
 		reason = ": " + withCure(*why)
+	case away != nil:
+		reason = ": " + withCure(away)
 	}
-	return &outcomeError{code: "not_sent",
-		msg: fmt.Sprintf("the bus could not be joined within %v, so nothing was sent%s", c.timeout, reason)}
+	return &outcomeError{code: "not_sent", msg: what + ", so nothing was sent" + reason}
 }
 
 // readBody takes the request from stdin, in a goroutine: a read of a terminal or pipe

@@ -33,6 +33,7 @@ type session struct {
 	// lasting is set by a command that runs until it is stopped: SIGTERM is its ordinary end.
 	lasting bool
 	cut     atomic.Bool // a CMD or a request was cut short after the first signal
+	outage  *outage     // of the server that connect has found
 
 	mu      sync.Mutex // guards both outputs: watchers and workers write at the same time
 	stdout  *json.Encoder
