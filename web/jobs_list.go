@@ -95,6 +95,8 @@ func (l *jobList) next(ctx context.Context, n int) ([]queue.Peeked, error) {
 	if l.back() {
 		n = min(n, l.at)
 		offset = l.at - n
+	} else {
+		n = min(n, l.total-l.at)
 	}
 	jobs, err := l.queue.Peek(ctx, l.state, offset, n)
 	if err != nil {
@@ -125,7 +127,8 @@ func (l *jobList) ended() bool {
 	return l.at >= l.total
 }
 
-// page collects the jobs of a page. With a filter it stops where it has checked enough.
+// page collects the jobs of a page. With a filter it stops where it has checked enough. So does a page that has found
+// nothing: jobs that were cancelled or buried while they were ready keep their entries in the list until a take.
 func (l *jobList) page(ctx context.Context, f *jobFilter) (found []queue.Peeked, err error) {
 	began, step, most := time.Now(), 8, PageSize
 	if !f.none() {
@@ -142,6 +145,9 @@ func (l *jobList) page(ctx context.Context, f *jobFilter) (found []queue.Peeked,
 			}
 		}
 		step = scanStep
+		if len(found) == 0 {
+			most = max(most, min(l.checked+PageSize, ScanJobs))
+		}
 	}
 	return found, nil
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -112,4 +113,51 @@ func TestPageBehindTheEndOfAList(t *testing.T) {
 	require.Empty(t, page.Jobs)
 	s.read("/queue.json?name=mail&state=ready&cursor="+page.Before, &page)
 	require.Len(t, page.Jobs, 1)
+}
+
+// Cancelled and buried jobs keep their entries in the list of ready jobs until a take. A page passes over them: it does
+// not say that no job is ready, and it offers a change of all.
+func TestAPagePassesOverCancelledJobs(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, web.Options{Write: true})
+	q := s.queue("mail")
+	ids := make([]string, 300)
+	jobs := make([]queue.Job, len(ids), len(ids)+1)
+	for i := range ids {
+		ids[i] = "off-" + strconv.Itoa(i)
+		jobs[i] = queue.Job{ID: ids[i]}
+	}
+	_, err := q.Push(t.Context(), append(jobs, queue.Job{ID: "on"})...)
+	require.NoError(t, err)
+	_, err = q.Cancel(t.Context(), ids...)
+	require.NoError(t, err)
+	text := s.ok("/queue?name=mail&state=ready")
+	require.Contains(t, text, "id=on")
+	require.Contains(t, text, "Cancel all")
+	require.Contains(t, text, "can include jobs that were cancelled or buried")
+
+	_, err = q.Cancel(t.Context(), "on")
+	require.NoError(t, err)
+	text = s.ok("/queue?name=mail&state=ready")
+	require.Contains(t, text, "No job is ready.")
+	require.Contains(t, s.ok("/queue?name=mail&state=ready&text=on"), "0 of the 301 jobs that were checked match")
+	require.Contains(t, text, "can include jobs that were cancelled or buried")
+
+	jobs = jobs[:0]
+	for i := range web.ScanJobs {
+		jobs = append(jobs, queue.Job{ID: "more-" + strconv.Itoa(i)})
+	}
+	for some := range slices.Chunk(jobs, 1000) {
+		_, err = q.Push(t.Context(), some...)
+		require.NoError(t, err)
+		ids = ids[:0]
+		for _, j := range some {
+			ids = append(ids, j.ID)
+		}
+		_, err = q.Cancel(t.Context(), ids...)
+		require.NoError(t, err)
+	}
+	text = s.ok("/queue?name=mail&state=ready")
+	require.NotContains(t, text, "No job is ready.")
+	require.Contains(t, text, "Check more")
 }

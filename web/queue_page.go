@@ -35,6 +35,11 @@ type queueData struct {
 // Filtered reports whether only some of the jobs are shown.
 func (d queueData) Filtered() bool { return d.Kind != "" || d.Text != "" }
 
+// Dropped reports whether the list may have entries of jobs that are ready no more.
+func (d queueData) Dropped() bool {
+	return !d.Filtered() && d.State == queue.Ready.String() && len(d.Jobs) < d.Checked
+}
+
 // tab is a link to the jobs of a state.
 type tab struct {
 	State string
