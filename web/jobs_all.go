@@ -50,13 +50,16 @@ func (c *change) means(at time.Time) bool {
 func (h *handler) changeAll(ctx context.Context, q *request, of *queue.Queue, c *change) error {
 	filter, began := h.filterOf(q, of.Name()), time.Now()
 	jobs, err := h.everyJob(of, c.state, c.means)
+	if c.state == queue.Ready {
+		jobs.ids.Skip(c.Passed)
+	}
 	if c.Verb == "reschedule" {
 		jobs.step = moveStep
 	}
 	var held queue.NameHeldError
 	for err == nil && !jobs.ended() && c.Done+len(held.Jobs) < c.Count {
 		if jobs.found > 0 && time.Since(began) >= h.changeFor {
-			err = c.countLeft(ctx, of)
+			c.Passed, err = jobs.passed(), c.countLeft(ctx, of)
 			break
 		}
 		var ids []string

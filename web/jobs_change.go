@@ -34,6 +34,8 @@ type change struct {
 	// Done is how many were changed, after the change. Left is what the time of one request did not suffice for.
 	Done int `json:"done"`
 	Left int `json:"left,omitempty"`
+	// Passed is where the list of ready jobs is to be continued: send it again with passed=Passed.
+	Passed int `json:"passed,omitempty"`
 	// Stayed says which jobs stay dead of those that were tried, where some are left.
 	Stayed *fault `json:"stayed,omitempty"`
 	// Confirm says that nothing has changed yet: send it again with confirm=Count.
@@ -172,8 +174,12 @@ func idsOf(q *request) ([]string, error) {
 
 // readNumbers reads the fields of the form that are numbers or times.
 func (c *change) readNumbers(q *request) (err error) {
-	if text := q.get("confirm"); text != "" {
-		if c.confirmed, err = strconv.Atoi(text); err != nil || c.confirmed < 0 {
+	for field, to := range map[string]*int{"confirm": &c.confirmed, "passed": &c.Passed} {
+		text := q.get(field)
+		if text == "" {
+			continue
+		}
+		if *to, err = strconv.Atoi(text); err != nil || *to < 0 {
 			return faultf(http.StatusBadRequest, "Go back and begin again.", "%q is no number of jobs.",
 				shown(40, text))
 		}

@@ -22,12 +22,14 @@ type everyJob struct {
 	page  []timedID // what is read and not looked up
 	found int       // jobs that were looked up and are in the state; without a filter those that were named
 	bytes int       // of their bodies
+	rank  int       // of the first job of the last look
 }
 
 // timedID is a job with its time in the list of its state.
 type timedID struct {
-	id string
-	at time.Time
+	id   string
+	at   time.Time
+	rank int
 }
 
 func (h *handler) everyJob(of *queue.Queue, state queue.State, means func(time.Time) bool) (*everyJob, error) {
@@ -46,6 +48,18 @@ func (h *handler) everyJob(of *queue.Queue, state queue.State, means func(time.T
 
 func (e *everyJob) ended() bool { return e.ids.Over() && len(e.page) == 0 }
 
+// passed is how many entries of the list of ready jobs need no second look. A job that was cancelled or buried keeps
+// its entry, and a request that continues would spend its time on those.
+func (e *everyJob) passed() int {
+	switch {
+	case e.state != queue.Ready:
+		return 0
+	case len(e.page) > 0:
+		return e.page[0].rank
+	}
+	return e.ids.Passed()
+}
+
 // next looks the next jobs up, at most a step and fewer where their bodies are large, and returns those that are in the
 // state.
 func (e *everyJob) next(ctx context.Context) ([]queue.Peeked, error) {
@@ -58,6 +72,9 @@ func (e *everyJob) next(ctx context.Context) ([]queue.Peeked, error) {
 	}
 	asked := e.page[:n]
 	e.page = e.page[n:]
+	if n > 0 {
+		e.rank = asked[0].rank
+	}
 	names := make([]string, n)
 	for i, j := range asked {
 		names[i] = j.id
@@ -95,7 +112,7 @@ func (e *everyJob) some(ctx context.Context, f *jobFilter, most int) (found []st
 		case len(found) < most:
 			found = append(found, j.ID)
 		default:
-			rest = append(rest, timedID{j.ID, j.At})
+			rest = append(rest, timedID{j.ID, j.At, e.rank})
 		}
 	}
 	e.page = append(rest, e.page...)
@@ -121,7 +138,7 @@ func (e *everyJob) read(ctx context.Context) error {
 	page, err := e.ids.Next(ctx)
 	for _, j := range page {
 		if at := time.UnixMilli(j.Score); e.means(at) {
-			e.page = append(e.page, timedID{j.ID, at})
+			e.page = append(e.page, timedID{j.ID, at, j.Rank})
 		}
 	}
 	return err

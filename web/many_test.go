@@ -161,3 +161,45 @@ func TestAPagePassesOverCancelledJobs(t *testing.T) {
 	require.NotContains(t, text, "No job is ready.")
 	require.Contains(t, text, "Check more")
 }
+
+// A change of all ready jobs goes on where the request before ended, and spends no time on what that has changed: the
+// entries of those jobs are in the list until a take.
+func TestAChangeOfAllReadyJobsGoesOn(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []string{"cancel", "bury"} {
+		for _, text := range []string{"", "job-"} {
+			s := newSite(t, web.Options{Write: true})
+			web.ChangeInSteps(s.handler)
+			q := s.queue("mail")
+			s.push(q, 1300, queue.Job{})
+			form := url.Values{"all": {verb}, "state": {"ready"}, "confirm": {"1300"}, "text": {text}}
+			done := 0 // requests
+			for range 20 {
+				page := s.do(http.MethodPost, "/jobs?name=mail", form)
+				require.Equal(t, http.StatusOK, page.code, page.body)
+				form = url.Values{"all": {verb}}
+				for _, m := range hiddenFields.FindAllStringSubmatch(page.body, -1) {
+					form.Add(m[1], m[2])
+				}
+				if done == 0 {
+					s.push(q, 3, queue.Job{ID: "late"})
+				}
+				if done++; form.Get("confirm") == "" {
+					break
+				}
+			}
+			require.Less(t, done, 20, verb)
+			for from := 0; from < 1300; from += 100 {
+				var ids []string
+				for _, j := range numbered(from, 100, queue.Job{}) {
+					ids = append(ids, j.ID)
+				}
+				found, err := q.Find(t.Context(), ids...)
+				require.NoError(t, err)
+				for _, f := range found {
+					require.NotEqual(t, queue.Ready, f.State, "%s of %s", verb, f.ID)
+				}
+			}
+		}
+	}
+}

@@ -21,6 +21,7 @@ import (
 type Job struct {
 	ID    string
 	Score int64
+	Rank  int // in a list, how many entries are nearer to its tail
 }
 
 // pageSize is how many ids one command reads.
@@ -50,6 +51,12 @@ func Set(client redis.UniversalClient, key string) *Reader {
 	return &Reader{client: client, key: key, from: math.Inf(-1)}
 }
 
+// Skip passes over the first n entries of a list, from its tail. What was pushed meanwhile shows some of them again.
+func (r *Reader) Skip(n int) { r.last = int64(-1 - n) }
+
+// Passed is how many entries of a list were read or skipped.
+func (r *Reader) Passed() int { return int(-1 - r.last) }
+
 // Over reports whether no page is left.
 func (r *Reader) Over() bool { return r.over }
 
@@ -68,17 +75,17 @@ func (r *Reader) before(ctx context.Context) ([]Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	before := r.seen
+	before, rank := r.seen, r.Passed()
 	r.seen, r.last, r.over = make(map[string]bool), first-1, len(entries) < pageSize
 	var page []Job
-	for _, entry := range slices.Backward(entries) {
+	for i, entry := range slices.Backward(entries) {
 		stamp, id, ok := strings.Cut(entry, ":")
 		ms, err := strconv.ParseInt(stamp, 10, 64)
 		if !ok || err != nil { // a foreign entry names no job
 			continue
 		}
 		if r.seen[id] = true; !before[id] {
-			page = append(page, Job{id, ms})
+			page = append(page, Job{id, ms, rank + len(entries) - 1 - i})
 		}
 	}
 	return page, nil
@@ -105,7 +112,7 @@ func (r *Reader) on(ctx context.Context) ([]Job, error) {
 			continue
 		}
 		r.seen[id] = true
-		page = append(page, Job{id, int64(z.Score)})
+		page = append(page, Job{ID: id, Score: int64(z.Score)})
 	}
 	return page, nil
 }
