@@ -218,11 +218,9 @@ func (c *connection) open(ctx context.Context) *redis.PubSub {
 
 // receive returns when the connection is broken, and whether it received anything.
 func (c *connection) receive(ctx context.Context, ps *redis.PubSub) (received bool, err error) {
-	if c.name == "" {
-		ctx, end := context.WithCancel(ctx)
-		defer end()
-		go c.compare(ctx, ps)
-	}
+	comparing, end := context.WithCancel(ctx)
+	defer end()
+	go c.compare(comparing, ps)
 	w := newWatch(ps, func() {
 		c.requests.place(ps, request{kind: pinging})
 		c.requests.flush()

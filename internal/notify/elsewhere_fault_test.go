@@ -42,6 +42,30 @@ func TestSubscriptionsFollowTheirClient(t *testing.T) {
 	require.Zero(t, before.Client().PubSubNumSub(t.Context(), "c").Val()["c"])
 }
 
+// So do those of a client that knows its servers by name, without a waiter that looks.
+func TestSubscriptionsFollowTheSlotsOfTheirClient(t *testing.T) {
+	t.Parallel()
+	before, after := luatomictest.StartServer(t), luatomictest.StartServer(t)
+	var address atomic.Value
+	address.Store(before.Addr())
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			nodes := []redis.ClusterNode{{Addr: address.Load().(string)}}
+			return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: nodes}}, nil
+		},
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	h := record(t, client)
+	require.NoError(t, h.Subscribe(t.Context(), "c"))
+	require.EqualValues(t, 1, before.Client().Publish(t.Context(), "c", "").Val())
+	address.Store(after.Addr())
+	client.ReloadState(t.Context())
+	luatomictest.Eventually(t, 30*time.Second, "it is subscribed at the new server alone", func() bool {
+		return after.Client().PubSubNumSub(t.Context(), "c").Val()["c"] == 1 && h.again.Load() == 1 &&
+			before.Client().PubSubNumSub(t.Context(), "c").Val()["c"] == 0
+	})
+}
+
 // asked is a hook that answers NUMSUB, and counts how often it was asked.
 type asked struct {
 	times   atomic.Int32
