@@ -202,7 +202,7 @@ func (b *Bus) seek(s *sending, w *waiter) (node string, err error) {
 			if none != nil {
 				return "", none
 			}
-			moving := r.Outcome == gen.RPCDecideOutcomeNoSubscriber && b.moving()
+			moving := r.Outcome == gen.RPCDecideOutcomeNoSubscriber && b.moving(asking{s})
 			if w.targeted() || searches >= maxSearches {
 				if trust || !moving {
 					return "", refusal(w.method, r.Outcome)
@@ -271,24 +271,22 @@ func (b *Bus) candidates(
 		if first, _ = b.directory.choose(w.method, tried); first != "" {
 			continue
 		}
-		if node := b.reachedWhileMoving(*found, tried); node != "" {
+		if node := b.reachedWhileMoving(s, *found, tried); node != "" {
 			return node, nil, nil
 		}
 		return "", nil, refusal(w.method, reasonOf(*found))
 	}
 }
 
-// reachedWhileMoving returns a node that has a lease and no subscriber, while the slot of the bus moves.
-func (b *Bus) reachedWhileMoving(found []gen.RPCFindRow, tried []string) string {
-	if !b.moving() {
+// reachedWhileMoving returns a node that has a lease and no subscriber, while the bus moves to another server.
+func (b *Bus) reachedWhileMoving(s *sending, found []gen.RPCFindRow, tried []string) string {
+	i := slices.IndexFunc(found, func(r gen.RPCFindRow) bool {
+		return r.State == gen.RPCFindStateUnreachable && !slices.Contains(tried, r.Node)
+	})
+	if i < 0 || !b.moving(asking{s}) {
 		return ""
 	}
-	for _, r := range found {
-		if r.State == gen.RPCFindStateUnreachable && !slices.Contains(tried, r.Node) {
-			return r.Node
-		}
-	}
-	return ""
+	return found[i].Node
 }
 
 // target returns the one node that may have a call. If that node has refused the call, the call is over, unless its
@@ -346,11 +344,6 @@ func (b *Bus) give(
 	})
 	return r, w.given(s, client, err)
 }
-
-// moving reports whether the slot of the bus may have moved so recently that live nodes have not followed. A node
-// follows within a third of its lease, with its next heartbeat, once its client knows the new state of the cluster.
-// Until then a missing subscriber does not mean that the node is dead.
-func (b *Bus) moving() bool { return b.shard && b.link.movedWithin(max(b.opts.Lease/2, time.Second)) }
 
 // refusedBy handles the answer of a node that has not run a call, or has left it half-way.
 func (b *Bus) refusedBy(a *wire.Answer) {

@@ -154,7 +154,7 @@ func (b *Bus) askAll(ctx context.Context, g *gathering, c *outgoing, rows []gen.
 		w.notify = g.came
 		g.missing[r.Node] = w
 		b.pending.expect(w)
-		if r.State == gen.RPCFindStateUnreachable && !b.moving() {
+		if r.State == gen.RPCFindStateUnreachable && !b.moving(ctx) {
 			b.pending.fail(w, refusal(c.method, gen.RPCDecideOutcomeNoSubscriber))
 			continue
 		}

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +18,7 @@ import (
 // subscriptions of the client share. In a cluster the channels are sharded, and the link follows their slot.
 type link struct {
 	since atomic.Int64 // when both channels were confirmed, UnixNano; 0: they are not
-	moved atomic.Int64 // when they were first confirmed at another server than before
+	moved atomic.Int64 // when they were first confirmed at another server than before, as far as is known
 
 	mu        sync.Mutex
 	hub       *notify.Hub // nil where no Run is
@@ -25,6 +26,7 @@ type link struct {
 	channels  [2]string
 	confirmed [2]bool
 	at        string // the server of the last confirmed subscription
+	uncounted bool   // since then the server of the bus had no subscriber here, or the connection was replaced for that
 }
 
 // lastLink is the longest delay before the link looks for its server again. It is short, because callers wait for
@@ -46,7 +48,7 @@ func (l *link) run(
 	}
 	h.Confirmed = confirmed
 	h.Lost = func(channel string, err error) {
-		if l.lose(channel) {
+		if l.lose(channel, errors.Is(err, notify.ErrRenewed)) {
 			down(err) // here, since the link may be up again before the loop reads it
 			suspect(broken, err)
 		}
@@ -120,18 +122,19 @@ func (l *link) confirm(channel, server string, again bool) bool {
 		return false
 	}
 	now := time.Now().UnixNano()
-	if l.at != "" && l.at != server {
+	if l.at != "" && l.at != server || l.uncounted {
 		l.moved.Store(now)
 	}
-	l.at = server
+	l.at, l.uncounted = server, false
 	l.since.Store(now)
 	return true
 }
 
 // lose records a channel that is not subscribed. It reports true for the first one.
-func (l *link) lose(channel string) bool {
+func (l *link) lose(channel string, uncounted bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.uncounted = l.uncounted || uncounted
 	for i, c := range l.channels {
 		if c == channel {
 			l.confirmed[i] = false
@@ -167,15 +170,25 @@ func (l *link) replace() bool {
 	return h.Reconnect(l.channels[0])
 }
 
+// counted records whether the server of the bus has the subscription to the own channel.
+func (l *link) counted(is bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.uncounted = !is
+}
+
 // isUp reports whether both channels are confirmed.
 func (l *link) isUp() bool { return l.since.Load() != 0 }
 
 // age is how long both channels have been confirmed. It is 0 if they are not.
 func (l *link) age() time.Duration { return sinceNano(&l.since) }
 
-// movedWithin reports whether the link changed to another server within the time, or is down.
+// movedWithin reports whether the link changed to another server within the time, is about to, or is down.
 func (l *link) movedWithin(d time.Duration) bool {
-	return !l.isUp() || l.moved.Load() != 0 && sinceNano(&l.moved) < d
+	l.mu.Lock()
+	uncounted := l.uncounted
+	l.mu.Unlock()
+	return uncounted || !l.isUp() || l.moved.Load() != 0 && sinceNano(&l.moved) < d
 }
 
 func sinceNano(t *atomic.Int64) time.Duration {
@@ -184,4 +197,20 @@ func sinceNano(t *atomic.Int64) time.Duration {
 		return 0
 	}
 	return time.Since(time.Unix(0, at))
+}
+
+// moving reports whether the server of the bus may have been replaced, or its slot moved, so recently that live nodes
+// have not followed. A node follows with its next heartbeat, within a third of its lease, and in a cluster once its
+// client knows the new state. Until then a missing subscriber does not mean that the node is dead.
+func (b *Bus) moving(ctx context.Context) bool {
+	if !b.shard {
+		b.checkLink(ctx)
+	}
+	return b.link.movedWithin(max(b.opts.Lease/2, time.Second))
+}
+
+// checkLink has the server count the subscribers of this process, by a heartbeat that begins from now on, which calls
+// share. In a cluster the client says where the link has to be.
+func (b *Bus) checkLink(ctx context.Context) {
+	_ = b.readClock(ctx, time.Now()) // where it fails, the link is as it is known
 }

@@ -338,9 +338,11 @@ func (b *Bus) noteReceivers(receivers int64, err error) {
 			l.echoed.Store(time.Now().UnixNano())
 		}
 	case receivers > 0:
+		b.link.counted(true)
 		l.resetBackoff.Store(0)
 		l.echoed.CompareAndSwap(0, time.Now().UnixNano()) // from now on echoes must come
 	case err == nil:
+		b.link.counted(false)
 		b.replaceUnreachableLink()
 	}
 }

@@ -144,8 +144,8 @@ const (
 	refusedWait = 5 * time.Second
 )
 
-// errRenewed is why a connection ended that its user has replaced.
-var errRenewed = errors.New("the subscription receives none of its messages, and is made again")
+// ErrRenewed is why a connection ended whose server did not get the messages of its channels any more.
+var ErrRenewed = errors.New("the subscription receives none of its messages, and is made again")
 
 // run keeps a subscription open, reconnecting, until ctx ends, the client is closed, or the connection is broken and no
 // channel needs it.
@@ -357,7 +357,7 @@ func (c *connection) broken(err error, received, ended bool) (channels []string,
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.renewed {
-		err = errRenewed
+		err = ErrRenewed
 	}
 	c.ps, c.failed, c.ended = nil, err, ended
 	if received {
