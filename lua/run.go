@@ -90,7 +90,18 @@ func (c *Call) record(ctx context.Context, client Client, err error, tries int) 
 		c.unknown = true
 		return c.script.Retry == RetrySafe
 	}
-	return e.Outcome == ErrNotExecuted && e.transient
+	again = e.Outcome == ErrNotExecuted && e.transient
+	if again && !c.noScript {
+		noteFailed(ctx, e.Err)
+	}
+	return again
+}
+
+// noteFailed tells the caller why an attempt has not run the script.
+func noteFailed(ctx context.Context, err error) {
+	if n, ok := ctx.Value(resent.FailedKey{}).(resent.FailureNoter); ok {
+		n.NoteFailed(err)
+	}
 }
 
 // askAgain makes the client of a cluster ask in the background which servers there are, because a server that has not

@@ -204,7 +204,8 @@ func (b *Bus) await(ctx context.Context, w *waiter, expired <-chan time.Time) (o
 		return b.finish(w) // it came at this moment
 	}
 	b.giveUp(w)
-	return outcome{}, fmt.Errorf("luatomic: call %q: no answer, the handler may have run: %w", w.method, cause)
+	return outcome{}, fmt.Errorf("luatomic: call %q: no answer, the handler may have run: %w%s", w.method, cause,
+		b.pending.whyUnsent(w))
 }
 
 // endOf returns why ctx has ended, with its cause. The cause may say that another call has not run, as the first error

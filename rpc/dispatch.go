@@ -41,9 +41,9 @@ func (s *sending) Err() error {
 	return nil
 }
 
-// Value lets the runtime note here that it has sent a script again.
+// Value lets the runtime note here that it has sent a script again, or will and why.
 func (s *sending) Value(key any) any {
-	if key == (resent.Key{}) {
+	if key == (resent.Key{}) || key == (resent.FailedKey{}) {
 		return s
 	}
 	return s.Context.Value(key)
@@ -52,7 +52,12 @@ func (s *sending) Value(key any) any {
 // asking is sending for scripts that do not give the call to a node. They may be sent any number of times.
 type asking struct{ *sending }
 
-func (a asking) Value(key any) any { return a.Context.Value(key) }
+func (a asking) Value(key any) any {
+	if key == (resent.FailedKey{}) {
+		return a.sending
+	}
+	return a.Context.Value(key)
+}
 
 const (
 	// maxSearches is how often the nodes of a method are read for one call.

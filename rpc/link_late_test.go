@@ -16,7 +16,9 @@ type uncounted struct{}
 
 func (uncounted) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (uncounted) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook { return next }
+func (uncounted) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
 
 func (uncounted) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {

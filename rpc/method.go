@@ -160,7 +160,7 @@ type Answered struct {
 //   - ErrNodeLost, when the node died or left, or Redis lost the record: the handler may have run;
 //   - an error that wraps context.DeadlineExceeded, or context.Canceled and the cause of ctx' end, when no answer came
 //     in time: the handler may have run. If the cause says that another call has not run, the error has it as text
-//     only;
+//     only. So it has the reason if the server refused the attempts to send the request until then;
 //   - an error of package lua, when a call to Redis failed;
 //   - lua.ErrTooLarge, before anything is sent, for a request above 1 MiB;
 //   - lua.ErrBadName, before anything is sent.

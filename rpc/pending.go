@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -43,10 +44,11 @@ type waiter struct {
 	deadline   time.Time
 
 	stream   *stream
-	answered chan struct{}  // closed when out is set
-	notify   chan<- *waiter // gets the waiter then
-	next     *waiter        // another call of this process with the same idempotency key
-	gone     atomic.Bool    // nobody waits for it any more: its caller has left, or Run has ended
+	answered chan struct{}         // closed when out is set
+	notify   chan<- *waiter        // gets the waiter then
+	next     *waiter               // another call of this process with the same idempotency key
+	failed   atomic.Pointer[error] // why the server has not run the last script that sends it, or looks for a node
+	gone     atomic.Bool           // nobody waits for it any more: its caller has left, or Run has ended
 
 	// Guarded by pending.mu.
 	hasOut       bool
@@ -185,6 +187,19 @@ func (p *pending) search(w *waiter) search {
 	defer p.mu.Unlock()
 	sent := w.node != "" || len(w.tried) > 0 || w.resent
 	return search{slices.Clone(w.tried), w.refused, w.refusals, w.ran, w.resent, sent}
+}
+
+// NoteFailed keeps why a script was not run, which is repeated.
+func (s *sending) NoteFailed(err error) { s.w.failed.Store(&err) }
+
+// whyUnsent says why no attempt to send a call was answered with a node that has it, as far as that is known. It is
+// only text: an attempt that is on its way may still give the call to a node.
+func (p *pending) whyUnsent(w *waiter) string {
+	why := w.failed.Load()
+	if why == nil || p.search(w).sent {
+		return ""
+	}
+	return fmt.Sprintf("; before that, an attempt to send it failed: %v", *why)
 }
 
 // refuse records that a node did not take a call, or left it. It returns the waiters. Each of them looks for another

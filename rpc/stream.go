@@ -175,7 +175,8 @@ func (b *Bus) readStream(ctx context.Context, w *waiter, yield func([]byte) bool
 				b.readChunks(w.stream.reads, w.id)
 			}
 		case <-ctx.Done():
-			return false, fmt.Errorf("luatomic: call %q: some parts have not come: %w", w.method, endOf(ctx))
+			return false, fmt.Errorf("luatomic: call %q: some parts have not come: %w%s", w.method, endOf(ctx),
+				b.pending.whyUnsent(w))
 		}
 	}
 }

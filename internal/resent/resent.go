@@ -19,5 +19,12 @@ type Note bool
 // NoteResent is called where it does.
 func (n *Note) NoteResent() { *n = true }
 
+// FailedKey is the context key of a FailureNoter.
+type FailedKey struct{}
+
+// A FailureNoter learns why an attempt has not run the script, each time before it is repeated. A caller that does not
+// wait for the last attempt has no other reason.
+type FailureNoter interface{ NoteFailed(err error) }
+
 // Watch returns a context for one call at a time, of which the note learns.
 func Watch(ctx context.Context, n *Note) context.Context { return context.WithValue(ctx, Key{}, n) }
