@@ -87,17 +87,17 @@ func (l *Log) Lock(e lock.Event) {
 // Served is for [rpc.Options].Wrap. It writes one line for each call that this node has run, also if the handler
 // panicked.
 func (l *Log) Served(ctx context.Context, call rpc.CallInfo, next func(context.Context) error) error {
-	return served(ctx, next, func(took time.Duration, err error) {
+	return timed(ctx, next, errHandler, func(took time.Duration, err error) {
 		l.call(ctx, "call served", call.Method, took, err, slog.Int("attempt", call.Attempt))
 	})
 }
 
-// Called is for [rpc.Options].WrapCall. It writes one line for each call that this process has made.
+// Called is for [rpc.Options].WrapCall. It writes one line for each call that this process has made, also if the call
+// panicked, in an inner interceptor or a codec.
 func (l *Log) Called(ctx context.Context, call *rpc.Outgoing, next func(context.Context) error) error {
-	began := time.Now()
-	err := next(ctx)
-	l.call(ctx, "call made", call.Method, time.Since(began), err, slog.String("node", call.Answer.Node))
-	return err
+	return timed(ctx, next, errCall, func(took time.Duration, err error) {
+		l.call(ctx, "call made", call.Method, took, err, slog.String("node", call.Answer.Node))
+	})
 }
 
 // call writes no id, because the id of a call with an idempotency key contains the key.

@@ -93,6 +93,23 @@ func TestHandlersThatDoNotReturnAreSeen(t *testing.T) {
 	require.NotContains(t, out.String(), "order 7")
 }
 
+// A call that does not return, because an inner interceptor or a codec panics, is logged and measured once.
+func TestCallsThatDoNotReturnAreSeen(t *testing.T) {
+	t.Parallel()
+	var out lines
+	r := newRecorder()
+	log, m := observe.NewLog(slog.New(slog.NewTextHandler(&out, nil))), observe.NewMeter(r, nil)
+	call := &rpc.Outgoing{Method: "look_up"}
+	logged := func(ctx context.Context) error {
+		return log.Called(ctx, call, func(context.Context) error { panic("order 7") })
+	}
+	require.PanicsWithValue(t, "order 7", func() { _ = m.Called(t.Context(), call, logged) })
+	require.Equal(t, map[string]int{"rpc.client.call.duration luatomic look_up error": 1}, r.count)
+	require.Equal(t, 1, strings.Count(out.String(), `level=WARN msg="call made" method=look_up`), out.String())
+	require.Contains(t, out.String(), "error_type=error")
+	require.NotContains(t, out.String(), "order 7")
+}
+
 // An error of a job has one line, that of its event; other errors have theirs, bounded.
 func TestLogOfErrors(t *testing.T) {
 	t.Parallel()

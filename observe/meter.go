@@ -2,6 +2,7 @@ package observe
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/luatomic/luatomic/internal/show"
@@ -89,27 +90,32 @@ func (m *Meter) Lock(e lock.Event) {
 
 // Served is for [rpc.Options].Wrap. A handler that panics is measured too.
 func (m *Meter) Served(ctx context.Context, call rpc.CallInfo, next func(context.Context) error) error {
-	return served(ctx, next, func(took time.Duration, err error) {
+	return timed(ctx, next, errHandler, func(took time.Duration, err error) {
 		m.to.Record(ctx, callServed, took.Seconds(), system, call.Method, ErrorType(err))
 	})
 }
 
-// errNotReturned is the error of a handler that panicked or ended its goroutine, with the code that its caller gets.
-var errNotReturned = &rpc.RemoteError{Code: rpc.CodeInternal, Message: "the handler did not return"}
-
-// served runs a handler and reports its end once, also if it does not return.
-func served(ctx context.Context, next func(context.Context) error, report func(time.Duration, error)) (err error) {
-	began := time.Now()
-	err = errNotReturned
-	defer func() { report(time.Since(began), err) }()
-	err = next(ctx)
-	return err
+// Called is for [rpc.Options].WrapCall. A call that panics, in an inner interceptor or a codec, is measured too.
+func (m *Meter) Called(ctx context.Context, call *rpc.Outgoing, next func(context.Context) error) error {
+	return timed(ctx, next, errCall, func(took time.Duration, err error) {
+		m.to.Record(ctx, callMade, took.Seconds(), system, call.Method, ErrorType(err))
+	})
 }
 
-// Called is for [rpc.Options].WrapCall.
-func (m *Meter) Called(ctx context.Context, call *rpc.Outgoing, next func(context.Context) error) error {
+// errCall is the error of a call that panicked or ended its goroutine. errHandler is that of such a handler, with the
+// code that its caller gets.
+var (
+	errCall    = errors.New("luatomic: the call did not return")
+	errHandler = &rpc.RemoteError{Code: rpc.CodeInternal, Message: "the handler did not return"}
+)
+
+// timed runs next and reports its end once, with the error unended if it does not return.
+func timed(
+	ctx context.Context, next func(context.Context) error, unended error, report func(time.Duration, error),
+) (err error) {
 	began := time.Now()
-	err := next(ctx)
-	m.to.Record(ctx, callMade, time.Since(began).Seconds(), system, call.Method, ErrorType(err))
+	err = unended
+	defer func() { report(time.Since(began), err) }()
+	err = next(ctx)
 	return err
 }
