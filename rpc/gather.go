@@ -60,7 +60,7 @@ func (m Method[Req, Res]) yieldAnswers(
 	for len(g.missing) > 0 {
 		w, err := g.next(ctx)
 		if err != nil {
-			return &MissingError{Method: m.name, Nodes: slices.Sorted(maps.Keys(g.missing)), Err: err}
+			return b.missing(g, m.name, err)
 		}
 		out, err := b.finish(w)
 		p := Part[Res]{Node: w.Node}
@@ -78,7 +78,7 @@ func (m Method[Req, Res]) yieldAnswers(
 type MissingError struct {
 	Method string
 	Nodes  []string // sorted
-	// Err is why it ended.
+	// Err is why it ended. It has as text why the server refused the attempts to send one of the requests until then.
 	Err error
 }
 
@@ -88,6 +88,18 @@ func (e *MissingError) Error() string {
 }
 
 func (e *MissingError) Unwrap() error { return e.Err }
+
+// missing is the error of a gather that ended early.
+func (b *Bus) missing(g *gathering, method string, ended error) error {
+	nodes := slices.Sorted(maps.Keys(g.missing))
+	for _, node := range nodes {
+		if why := b.pending.whyUnsent(g.missing[node]); why != "" {
+			ended = fmt.Errorf("%w%s", ended, why)
+			break
+		}
+	}
+	return &MissingError{Method: method, Nodes: nodes, Err: ended}
+}
 
 // gathering has the calls to several nodes. It belongs to one goroutine.
 type gathering struct {

@@ -54,6 +54,11 @@ func TestACallThatTheServerDoesNotTakeSaysWhy(t *testing.T) {
 			_, err = lab.Echo.Call(t.Context(), bus, "")
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.ErrorContains(t, err, "an attempt to send it failed: "+code)
+			for _, err = range lab.Echo.Gather(t.Context(), bus, "") {
+			}
+			require.ErrorAs(t, err, new(*rpc.MissingError))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorContains(t, err, "an attempt to send it failed: "+code)
 			for _, err = range countTo.Call(t.Context(), bus, 1) {
 			}
 			require.ErrorIs(t, err, context.DeadlineExceeded)
