@@ -261,14 +261,16 @@ func reachCure(text string) string {
 		return "name a certificate that the server accepts with --cert and --cert-key"
 	case strings.Contains(text, "does not look like a TLS handshake"):
 		return "write redis:// in place of rediss://: the server has no TLS there"
-	case strings.Contains(text, "broken pipe"), strings.Contains(text, "connection reset"):
+	case isCut(text):
 		return notRedis
+	case strings.HasPrefix(text, "redis: all sentinels"): // also with what a server says that is none
+		return "check the address of the sentinel and master_name in the URL, and the user and password of the " +
+			"sentinel, or leave master_name out for a server without one"
 	case lacking.MatchString(text):
 		return fullServer
 	}
 	for begin, cure := range map[string]string{
 		"no answer":                     notRedis,
-		"EOF":                           notRedis, // it ends what it cannot read
 		errSentinel.Error():             "add ?master_name=NAME to the URL, the name of its master",
 		"redis: invalid":                notRedis, // its reply cannot be read
 		"redis: can't parse":            notRedis,
@@ -282,10 +284,9 @@ func reachCure(text string) string {
 		"BUSY":                          busyServer,
 		"CLUSTERDOWN":                   noSlots,
 		"redis: cluster has no nodes":   noSlots,
-		"ERR max number of clients":     "end some of its clients, or raise maxclients",
+		"ERR max number of clients":     tooManyClients,
 		"MASTERDOWN":                    "name the master",
 		"DENIED":                        "the message says how",
-		"redis: all sentinels":          "check the address of the sentinel and master_name in the URL",
 	} {
 		if strings.HasPrefix(text, begin) {
 			return cure
@@ -293,6 +294,14 @@ func reachCure(text string) string {
 	}
 	return "start a server there, or name another with --redis URL or REDIS_URL"
 }
+
+// isCut reports whether the other side has ended a connection: it cannot read what it gets, or has too many clients.
+func isCut(text string) bool {
+	return strings.Contains(text, "broken pipe") || strings.Contains(text, "connection reset") ||
+		strings.HasSuffix(text, "EOF")
+}
+
+const tooManyClients = "end some of its clients, or raise maxclients"
 
 const (
 	notRedis = "check that it is a Redis server and whether it wants TLS (rediss://), hangs or has reached its " +

@@ -50,6 +50,8 @@ func cureOf(err error) string {
 		return "the server cannot save its data and takes no writes: free its disk, then run BGSAVE"
 	case strings.Contains(text, "NOREPLICAS "):
 		return "the server has too few replicas: " + moreReplicas
+	case strings.Contains(text, "max number of clients"):
+		return tooManyClients
 	case strings.Contains(text, "BUSY "):
 		return busyServer
 	case strings.Contains(text, "WRONGTYPE "):

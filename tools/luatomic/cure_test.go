@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -93,6 +96,21 @@ func TestAServerThatCannotBeUsedHasOneCure(t *testing.T) {
 		require.Contains(t, err.Error(), reachCure(why.Error()))
 		require.Equal(t, err.Error(), withCure(err))
 	}
+}
+
+// Where one connection is served and the next is ended, the server has as many clients as it takes. It says so, unless
+// the connection broke before that was read.
+func TestCureOfTooManyClients(t *testing.T) {
+	t.Parallel()
+	full := reply("ERR max number of clients reached")
+	require.Equal(t, tooManyClients, cureOf(full))
+	for _, err := range []error{
+		full, io.EOF, &net.OpError{Op: "write", Err: syscall.EPIPE}, &net.OpError{Op: "read", Err: syscall.ECONNRESET},
+	} {
+		require.Contains(t, (&probeUse{}).cure(fmt.Errorf("subscribe: %w", err)), tooManyClients, err)
+		require.Contains(t, reachCure(err.Error()), "maxclients", err)
+	}
+	require.NotContains(t, (&probeUse{}).cure(errors.New("no message is received")), tooManyClients)
 }
 
 // An error of the library names a field of its options. Here that is a flag, which the command has.

@@ -85,12 +85,21 @@ func (p *probeUse) cure(err error) string {
 	text := err.Error()
 	switch {
 	case !lacksRights(text), errors.Is(err, lua.ErrNotLoaded), searches.MatchString(text) && !p.does(luatomic.RolePage):
-		return cmp.Or(cureOf(err), "repair what failed before this, then read the server's log")
+		return cmp.Or(cureOf(err), cutCure(text), "repair what failed before this, then read the server's log")
 	case len(p.roles) > 0:
 		return "give this user the rights that luatomic acl prints for the same --prefix and --role"
 	}
 	return "give this user the rights that luatomic acl prints for the same --prefix; " +
 		"a user of one --role fails the checks of what other roles do, and that is no fault: name it with --role"
+}
+
+// cutCure is what to do about a server that ends a connection while it serves another.
+func cutCure(text string) string {
+	if !isCut(text) {
+		return ""
+	}
+	return "the server ended a new connection: if INFO clients shows as many as its maxclients, " + tooManyClients +
+		"; else read its log"
 }
 
 // scripts loads them. A user that may not can still run them if they are loaded, or by

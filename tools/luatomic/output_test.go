@@ -181,6 +181,7 @@ func TestReachCure(t *testing.T) {
 	for url, says := range map[string]string{
 		server.URL() + "/99":                    "name a database that it has",
 		server.URL() + "?addr=" + server.Addr(): "leave addr out of the URL",
+		server.URL() + "?master_name=x":         "password of the sentinel, or leave master_name out",
 	} {
 		require.Contains(t, (&env{t: t, url: url}).run("stats", "q").exits(exitFailed).stderr.String(), says)
 	}
