@@ -98,6 +98,7 @@ func order(ctx context.Context, bus *luatomic.Bus, id string, r Reservation) (in
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait for the server
 	err := open(ctx, os.Args[1:])
 	stop()
 	if err != nil {

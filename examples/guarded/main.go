@@ -70,6 +70,7 @@ func main() {
 		log.Fatal("usage: guarded PAGE TEXT...  adds a line to a page")
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait for the server
 	err := open(ctx, os.Args[1], strings.Join(os.Args[2:], " "))
 	stop()
 	if err != nil {

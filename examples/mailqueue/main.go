@@ -134,6 +134,7 @@ func (logSender) Send(_ context.Context, id string, m Mail) error {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait for the server
 	err := open(ctx)
 	stop()
 	if err != nil {

@@ -101,6 +101,7 @@ func report(ctx context.Context, night time.Time) error {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait for the server
 	err := open(ctx)
 	stop()
 	if err != nil {

@@ -62,6 +62,7 @@ func main() {
 	workers := flag.Int("workers", 4, "jobs at the same time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait for the server
 	err := open(ctx, config{
 		prefix: "work-", tag: "work", tenants: names(*tenants), workers: *workers, work: show,
 	})
