@@ -20,6 +20,7 @@ type body struct {
 	locals   map[*luaast.Var]*luaast.Local
 	names    map[*luaast.Var][]*luaast.Name
 	limits   []luaast.Node        // comparisons, and assignments of math.min
+	limited  map[any]bool         // locals, and texts of other expressions, to which these set a limit
 	small    map[*luaast.Var]bool // what isSmall has said
 	funcVar  map[*luaast.Func]*luaast.Var
 	bound    map[*luaast.Var]binding
@@ -45,7 +46,7 @@ func newBody(s *Script, found *Diagnostics) *body {
 		funcVar: map[*luaast.Func]*luaast.Var{}, bound: map[*luaast.Var]binding{},
 		loopVars: map[*luaast.Var]*luaast.NumFor{},
 		pairVars: map[*luaast.Var]*luaast.GenFor{}, wholes: map[string]bool{},
-		growth: map[*luaast.Var][]luaast.Node{}, small: map[*luaast.Var]bool{},
+		growth: map[*luaast.Var][]luaast.Node{}, small: map[*luaast.Var]bool{}, limited: map[any]bool{},
 		cut: map[*luaast.Var]bool{}, locals: map[*luaast.Var]*luaast.Local{}, names: map[*luaast.Var][]*luaast.Name{},
 	}
 	b.aliases = globalAliases(s.Body)

@@ -11,6 +11,7 @@ import (
 // script itself sets no limit: one call with a large number then blocks the server, after a write for good. A limit in
 // the header holds for callers of the generated function alone.
 func (b *body) checkLoops() {
+	b.findLimited()
 	luaast.Inspect(b.Body.Body, func(n, _ luaast.Node) bool {
 		switch loop := n.(type) {
 		case *luaast.NumFor:
@@ -247,9 +248,7 @@ func (b *body) unboundedArg(e luaast.Expr, seen map[*luaast.Var]bool) string {
 	case *luaast.Call:
 		return b.unboundedCall(e, seen)
 	case *luaast.Index:
-		if isGlobal(e.Obj, "ARGV") || b.isDecoded(e.Obj) && !b.isLimited(func(x luaast.Expr) bool {
-			return b.text(x) == b.text(e)
-		}) {
+		if isGlobal(e.Obj, "ARGV") || b.isDecoded(e.Obj) && !b.limited[b.limitKey(e)] {
 			return b.text(e)
 		}
 	case *luaast.Name:
@@ -298,7 +297,7 @@ func (b *body) isDecoded(e luaast.Expr) bool {
 
 func (b *body) unboundedVar(n *luaast.Name, seen map[*luaast.Var]bool) string {
 	v := n.Var
-	if v == nil || seen[v] || b.isLimited(func(e luaast.Expr) bool { return localVar(e) == v }) {
+	if v == nil || seen[v] || b.limited[v] {
 		return ""
 	}
 	seen[v] = true
@@ -330,22 +329,44 @@ func (b *body) sourcesOf(v *luaast.Var) []luaast.Expr {
 	return values
 }
 
-// isLimited reports that the script compares the value with something that is no argument, or gives it a limit by
-// math.min.
-func (b *body) isLimited(is func(luaast.Expr) bool) bool {
-	return slices.ContainsFunc(b.limits, func(n luaast.Node) bool {
-		switch n := n.(type) {
-		case *luaast.Binary:
-			return is(n.L) && b.isBound(n.R) || is(n.R) && b.isBound(n.L)
-		case *luaast.Assign:
-			for i, target := range n.Targets {
-				if is(target) && i < len(n.Exprs) && builtin(n.Exprs[i]) == "math.min" {
-					return true
-				}
+// findLimited collects what has a limit: what the script compares with something that is no argument, or that has a
+// limit itself, and what math.min gives one. So arguments that are compared with each other alone have none.
+func (b *body) findLimited() {
+	for before := -1; before < len(b.limited); {
+		before = len(b.limited)
+		for _, n := range b.limits {
+			for _, e := range b.limitedBy(n) {
+				b.limited[b.limitKey(e)] = true
 			}
 		}
-		return false
-	})
+	}
+}
+
+// limitKey is the local, or the text of what is no local.
+func (b *body) limitKey(e luaast.Expr) any {
+	if v := localVar(e); v != nil {
+		return v
+	}
+	return b.text(e)
+}
+
+// limitedBy are the expressions to which a comparison or an assignment of math.min sets a limit.
+func (b *body) limitedBy(n luaast.Node) (limited []luaast.Expr) {
+	switch n := n.(type) {
+	case *luaast.Binary:
+		for _, side := range [][2]luaast.Expr{{n.L, n.R}, {n.R, n.L}} {
+			if b.isBound(side[1]) {
+				limited = append(limited, side[0])
+			}
+		}
+	case *luaast.Assign:
+		for i, target := range n.Targets {
+			if i < len(n.Exprs) && builtin(n.Exprs[i]) == "math.min" {
+				limited = append(limited, target)
+			}
+		}
+	}
+	return limited
 }
 
 // isBound tells an upper limit from a test for a number above 0, and from a counter.
@@ -354,5 +375,5 @@ func (b *body) isBound(e luaast.Expr) bool {
 		return false
 	}
 	n, ok := e.(*luaast.Number)
-	return !ok || n.Value > 1
+	return ok && n.Value > 1 || !ok && b.unboundedArg(e, map[*luaast.Var]bool{}) == ""
 }
