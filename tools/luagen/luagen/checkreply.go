@@ -281,9 +281,10 @@ func (v replyCheck) leaf(e luaast.Expr, t *Type, p place) {
 	v.plain(e, *t, p)
 }
 
-func (v replyCheck) isError(e luaast.Expr) bool {
+// isError reports an error that is made in place.
+func (b *body) isError(e luaast.Expr) bool {
 	if c, ok := e.(*luaast.Call); ok {
-		return v.redisName(c.Fn) == "error_reply"
+		return b.redisName(c.Fn) == "error_reply"
 	}
 	_, ok := errField(e)
 	return ok

@@ -128,10 +128,7 @@ func (f flow) checkReturn(s *luaast.Return, before written) {
 	if len(s.Exprs) != 1 || len(before) == 0 {
 		return
 	}
-	e := s.Exprs[0]
-	c, isCall := e.(*luaast.Call)
-	_, isTable := errField(e)
-	if isTable || isCall && f.redisName(c.Fn) == "error_reply" {
+	if f.givesError(s.Exprs[0]) {
 		f.at(
 			s,
 			"W003",
@@ -139,6 +136,21 @@ func (f flow) checkReturn(s *luaast.Return, before written) {
 			"the write stays: test first and write then, or report it in the reply",
 		)
 	}
+}
+
+// givesError reports a value that is an error: made here, held by a local, or what every return of a function gives.
+func (f flow) givesError(e luaast.Expr) bool {
+	if v := localVar(e); v != nil && v.Writes == 0 && v.Init != nil {
+		e = v.Init
+	}
+	c, isCall := e.(*luaast.Call)
+	if !isCall || f.localFunc(c) == nil {
+		return f.isError(e)
+	}
+	all := returns(f.localFunc(c).Body)
+	return len(all) > 0 && !slices.ContainsFunc(all, func(r *luaast.Return) bool {
+		return len(r.Exprs) == 0 || !f.isError(r.Exprs[0])
+	})
 }
 
 func (f flow) contains(exprs ...luaast.Expr) written {
