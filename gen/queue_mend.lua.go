@@ -12,7 +12,7 @@ import (
 )
 
 // QueueMendSHA is the SHA-1 of queue_mend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueMendSHA = "d946c0413568227f5b8398f5a63a566d32c0ab32"
+const QueueMendSHA = "c679e4e3d5235152927e123f88a09ab4fbfa13bd"
 
 // QueueMendScript is scripts/queue_mend.lua.
 var QueueMendScript = lua.Script{
@@ -20,7 +20,7 @@ var QueueMendScript = lua.Script{
 	SHA:         QueueMendSHA,
 	Source:      &scripts.QueueMend,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 174,
+	WritesAfter: 176,
 	Keys: []lua.Key{
 		{Name: "ready", Type: "list"},
 		{Name: "scheduled", Type: "zset"},
@@ -126,7 +126,8 @@ type QueueMendResult struct {
 // The script reads all that decides about a suspect in this one step, so a job on its way from one
 // state to another is in order. There is one exception: of ready it reads only the 500 entries at
 // each end. A lost job has a body and is neither among these entries nor scheduled, leased or dead.
-// It becomes ready now. If it was in the middle of a long list, it is delivered twice.
+// It becomes ready now. If it was in the middle of a long list, it is delivered twice. If it was
+// cancelled while it was leased, it gives up its unique name, and the next take deletes it.
 //
 // A ghost is scheduled, leased or dead without a body, and is removed. An entry of ready without a
 // body gets the mark of a cancelled job, so that its id is not pushed again before a take drops it.

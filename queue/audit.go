@@ -46,9 +46,9 @@ func (a *Audited) OK() bool {
 
 // Audit finds inconsistencies, such as after a restore, an eviction or a manual DEL. It repairs them if repair is true.
 // A lost job becomes ready immediately. Its former state is unknown, so a scheduled job runs early and a dead one runs
-// again. Ghosts, stale names and stale counts are removed. The next take removes the entry of a ghost that is ready; a
-// job that is pushed with its id before that is a duplicate. A hold without an end then lasts until its job ends. A
-// mark is set or removed.
+// again. One that was cancelled gives up its unique name, and the next take deletes it. Ghosts, stale names and stale
+// counts are removed. The next take removes the entry of a ghost that is ready; a job that is pushed with its id before
+// that is a duplicate. A hold without an end then lasts until its job ends. A mark is set or removed.
 //
 // Without repair Audit changes nothing and is safe at any time. Repair after such an event, while the queue is idle:
 // with more than 1000 ready jobs, Audit can take a job that moves during the whole audit for lost. That job is then

@@ -174,3 +174,28 @@ func damaged(t *testing.T, c *redis.Client, q *queue.Queue) {
 	})
 	require.NoError(t, err)
 }
+
+// A job was cancelled while a worker had it, and its lease is lost: the repair ends what the lease would have ended. A
+// take drops the entry, and knows neither the unique name of a job nor its details.
+func TestRepairOfACancelledJobWithoutItsLease(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	lab.Push(t, q, queue.Job{ID: "running", Body: []byte("body"), Unique: "name", Kind: "mail"})
+	require.NoError(t, lab.TakeOne(t, q).Nack(ctx, 0, "why"))
+	lab.TakeOne(t, q)
+	lab.Must(q.Cancel(ctx, "running"))
+	require.NoError(t, c.Del(ctx, lab.Key(q, "l")).Err())
+
+	before := lab.Dump(ctx, t, c, q.Name())
+	require.Equal(t, queue.Audited{Checked: 1, StaleCounts: 1}, audit(t, q, false))
+	require.Equal(t, before, lab.Dump(ctx, t, c, q.Name()), "an audit without repair changes nothing")
+	require.Equal(t, queue.Audited{Checked: 1, StaleCounts: 1, Repaired: 1}, audit(t, q, true))
+	require.Equal(t, queue.Audited{Checked: 1}, audit(t, q, true), "all is repaired")
+	require.Zero(t, c.Exists(ctx, lab.Key(q, "u"), lab.Key(q, "ux"), lab.Key(q, "o")).Val())
+
+	require.Empty(t, lab.Push(t, q, queue.Job{ID: "next", Unique: "name"}).Duplicates, "the name is free")
+	require.Equal(t, []string{"next"}, empty(t, q))
+	require.Zero(t, c.Exists(ctx, lab.Key(q, "b"), lab.Key(q, "n"), lab.Key(q, "u"), lab.Key(q, "ux"),
+		lab.Key(q, "o"), lab.Key(q, "r")).Val())
+}

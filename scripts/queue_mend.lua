@@ -3,7 +3,8 @@
 --- The script reads all that decides about a suspect in this one step, so a job on its way from one
 --- state to another is in order. There is one exception: of ready it reads only the 500 entries at
 --- each end. A lost job has a body and is neither among these entries nor scheduled, leased or
---- dead. It becomes ready now. If it was in the middle of a long list, it is delivered twice.
+--- dead. It becomes ready now. If it was in the middle of a long list, it is delivered twice. If it
+--- was cancelled while it was leased, it gives up its unique name, and the next take deletes it.
 ---
 --- A ghost is scheduled, leased or dead without a body, and is removed. An entry of ready without a
 --- body gets the mark of a cancelled job, so that its id is not pushed again before a take drops it.
@@ -120,7 +121,7 @@ local function mark_of(kind, id, seen)
 end
 -->
 
-local marks, ends, hollow = {}, {}, {}
+local marks, ends, hollow, cancelled = {}, {}, {}, {}
 local entries, ghosts, counts, names, verdicts, n = {}, {}, {}, {}, {}, 0
 for i = 4, #ARGV, 3 do
   local kind, id, name = ARGV[i], ARGV[i + 1], ARGV[i + 2]
@@ -130,6 +131,7 @@ for i = 4, #ARGV, 3 do
     if there and not placed(id) and not near(id) then
       -- A cancelled job goes to ready too: the next worker clears it away.
       verdict = redis.call('HGET', failures, id) == 'x' and 2 or 1
+      cancelled[#cancelled + 1] = verdict == 2 and id or nil
       seen[id] = true
       entries[#entries + 1] = now_ms .. ':' .. id
     end
@@ -172,9 +174,6 @@ end
 -- The member does not exist; see queue_take.lua. What was evicted is mended on a
 -- server that is over its limit.
 redis.call('ZREM', leases, '')
-if #entries > 0 then
-  redis.call('RPUSH', ready, unpack(entries, 1, #entries))
-end
 --< part/queue_mend_write.lua
 -- What the suspects were judged to be is removed, added or corrected.
 for _, id in ipairs(ghosts) do
@@ -185,6 +184,11 @@ end
 for _, id in ipairs(counts) do
   redis.call('HDEL', failures, id, id .. '\n')
   redis.call('HDEL', options, id)
+end
+for _, id in ipairs(cancelled) do -- a take drops only the body and the mark
+  redis.call('HDEL', failures, id .. '\n')
+  redis.call('HDEL', options, id)
+  names[#names + 1] = {id, redis.call('HGET', unique, 'j:' .. id) or ''}
 end
 for _, hold in ipairs(names) do
   if redis.call('HGET', unique, 'k:' .. hold[2]) == hold[1] then
@@ -222,7 +226,8 @@ for _, id in ipairs(hollow) do
   redis.call('HSET', bodies, id, '')
   -->
 end
-if #entries > 0 then
+if #entries > 0 then -- after the rest of a cancelled job: the next audit finds what is not ready
+  redis.call('RPUSH', ready, unpack(entries, 1, #entries))
   --< part/queue_wake_next.lua
   -- Notify the consumer that has waited longest. An entry whose wait is over is removed, and a
   -- name whose channel has no subscriber was that of a dead process: the next one has its turn. The

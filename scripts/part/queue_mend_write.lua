@@ -8,6 +8,11 @@ for _, id in ipairs(counts) do
   redis.call('HDEL', failures, id, id .. '\n')
   redis.call('HDEL', options, id)
 end
+for _, id in ipairs(cancelled) do -- a take drops only the body and the mark
+  redis.call('HDEL', failures, id .. '\n')
+  redis.call('HDEL', options, id)
+  names[#names + 1] = {id, redis.call('HGET', unique, 'j:' .. id) or ''}
+end
 for _, hold in ipairs(names) do
   if redis.call('HGET', unique, 'k:' .. hold[2]) == hold[1] then
     redis.call('ZREM', expiry, hold[2])
