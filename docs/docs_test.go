@@ -2,6 +2,7 @@
 package docs_test
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -40,6 +41,26 @@ func read(t *testing.T, path string) string {
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	return string(text)
+}
+
+// Each row of a table has the cells of its first row, and ends.
+func TestRowsOfTablesAreWhole(t *testing.T) {
+	t.Parallel()
+	cells := regexp.MustCompile(`(^|[^\\\\])\|`)
+	for _, page := range pages(t) {
+		first, code := 0, false
+		for i, line := range strings.Split(read(t, page), "\n") {
+			code = code != strings.HasPrefix(line, "```")
+			if code || !strings.HasPrefix(line, "|") {
+				first = 0
+				continue
+			}
+			n := len(cells.FindAllString(line, -1))
+			first = cmp.Or(first, n)
+			require.Equal(t, first, n, "%s, line %d", page, i+1)
+			require.Equal(t, byte('|'), line[len(line)-1], "%s, line %d", page, i+1)
+		}
+	}
 }
 
 // Every promise names a test; each of those names must be one.
