@@ -29,6 +29,27 @@ func TestAuditRepairsOverTheMemoryLimit(t *testing.T) {
 	require.Equal(t, 10, stats(t, q).Ready)
 }
 
+// A repair of a cancelled job that is refused half-way is found by the next audit. An entry of ready that a repair adds
+// too early would hide it, and its name would be held.
+func TestRepairOfACancelledJobRefusedHalfWay(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	admin := luatomictest.StartServer(t).Client()
+	full, err := queue.New(admin, "q", nil)
+	require.NoError(t, err)
+	lab.Push(t, full, queue.Job{ID: "running", Unique: "name"})
+	lab.TakeOne(t, full)
+	lab.Must(full.Cancel(ctx, "running"))
+	require.NoError(t, admin.Del(ctx, lab.Key(full, "l")).Err())
+	q, err := queue.New(limited(t, admin, "hdel"), "q", nil)
+	require.NoError(t, err)
+	_, err = q.Audit(ctx, true)
+	require.ErrorIs(t, err, lua.ErrExecutedInPart)
+	require.Equal(t, queue.Audited{Checked: 1, StaleCounts: 1, Repaired: 1}, audit(t, full, true))
+	require.Empty(t, empty(t, full))
+	require.Empty(t, lab.Push(t, full, queue.Job{ID: "next", Unique: "name"}).Duplicates, "the name is free")
+}
+
 func TestAuditErrors(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
