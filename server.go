@@ -17,8 +17,8 @@ import (
 
 // Warning is a property of a server that breaks a promise of this package.
 type Warning struct {
-	// Check is one of "version", "eviction", "memory", "persistence", "replication", "cluster", "clock" and "timeouts".
-	// The last one is about a setting of the client.
+	// Check is one of "version", "eviction", "memory", "clients", "persistence", "replication", "cluster", "clock" and
+	// "timeouts". The last one is about a setting of the client.
 	Check string
 	// Node is the server's address.
 	Node string
@@ -59,11 +59,12 @@ type ServerCheck struct {
 }
 
 // CheckServer reads the settings of the server, or of every master of a cluster, and returns what breaks promises of
-// this package: an old version, eviction of keys, a full memory, no persistence, a replica in the place of a master, a
-// cluster with unserved slots, a clock that is far off, a client whose calls outlast their contexts. A setting that a
-// server does not report is no warning; see InspectServer. CheckServer only reads. The error reports each server that
-// is away, busy or loading, or does not let the client in; the others are checked. Cost: 3 round trips for each server,
-// PING, INFO and TIME; one more without an append-only file, and one more for a node of a cluster.
+// this package: an old version, eviction of keys, a full memory, too many clients, no persistence, a replica in the
+// place of a master, a cluster with unserved slots, a clock that is far off, a client whose calls outlast their
+// contexts. A setting that a server does not report is no warning; see InspectServer. CheckServer only reads. The error
+// reports each server that is away, busy or loading, or does not let the client in; the others are checked. Cost: 3
+// round trips for each server, PING, INFO and TIME; one more without an append-only file, and one more for a node of a
+// cluster.
 func CheckServer(ctx context.Context, client lua.Client) ([]Warning, error) {
 	checks, err := InspectServer(ctx, client)
 	var found []Warning
@@ -116,6 +117,7 @@ func (n *inspection) inspect(ctx context.Context, node nodes.Node) error {
 	n.version()
 	n.eviction()
 	n.memory()
+	n.clients()
 	n.persistence()
 	n.replication()
 	n.cluster()
@@ -264,6 +266,27 @@ func (n *inspection) memory() {
 			"raise its maxmemory, or delete what is not needed")
 	default:
 		n.add("memory", CheckPassed, fmt.Sprintf("%d %% of maxmemory is used", used*100/limit), "")
+	}
+}
+
+// clients fails if the server has no room for another connection. It counts its replicas and the links of a cluster
+// towards maxclients, and reports them apart.
+func (n *inspection) clients() {
+	limit, err := strconv.Atoi(n.info["maxclients"])
+	connected, unknown := strconv.Atoi(n.info["connected_clients"])
+	for _, apart := range []string{"connected_slaves", "cluster_connections"} {
+		more, _ := strconv.Atoi(n.info[apart])
+		connected += more
+	}
+	switch detail := fmt.Sprintf("%d of at most %d connections", connected, limit); {
+	case err != nil || unknown != nil:
+		n.unknown("clients", "maxclients and connected_clients",
+			"make sure that maxclients has room for all programs: a server without room refuses connections")
+	case connected >= limit:
+		n.add("clients", CheckFailed, detail+": the server refuses more",
+			"end some of its clients, or raise maxclients")
+	default:
+		n.add("clients", CheckPassed, detail, "")
 	}
 }
 

@@ -41,7 +41,7 @@ func inspected(t *testing.T, client redis.UniversalClient) map[string]luatomic.S
 		require.Equal(t, c.Verdict == luatomic.CheckPassed, c.Cure == "", "%+v", c)
 		byName[c.Check] = c
 	}
-	require.Len(t, byName, 8)
+	require.Len(t, byName, 9)
 	return byName
 }
 
@@ -78,6 +78,27 @@ func TestCheckServerFindsAFullServer(t *testing.T) {
 	const counted = "maxmemory:100\r\nused_memory:150\r\nmem_not_counted_for_evict:50"
 	c := inspected(t, answers(t, counted, 0))["memory"]
 	require.Equal(t, "100 % of maxmemory is used", c.Detail)
+}
+
+// A server that has as many clients as it takes refuses the next one. Replicas and the links of a cluster count too.
+func TestCheckServerFindsAServerWithoutRoomForClients(t *testing.T) {
+	t.Parallel()
+	alone := func(o *redis.Options) { o.PoolSize = 1 }
+	client := luatomictest.StartServer(t, "--appendonly", "yes").Client(prompt, alone)
+	require.Regexp(t, `^1 of at most \d+ connections$`, inspected(t, client)["clients"].Detail)
+	require.NoError(t, client.ConfigSet(t.Context(), "maxclients", "1").Err())
+	next := redis.NewClient(client.Options())
+	require.Error(t, next.Ping(t.Context()).Err())
+	require.NoError(t, next.Close())
+	warnings, err := luatomic.CheckServer(t.Context(), client)
+	require.NoError(t, err)
+	require.Len(t, warnings, 1)
+	require.Equal(t, "clients", warnings[0].Check)
+	require.Equal(t, "1 of at most 1 connections: the server refuses more", warnings[0].Detail)
+	require.Contains(t, warnings[0].Cure, "raise maxclients")
+
+	const counted = "maxclients:10\r\nconnected_clients:3\r\nconnected_slaves:2\r\ncluster_connections:4"
+	require.Equal(t, "9 of at most 10 connections", inspected(t, answers(t, counted, 0))["clients"].Detail)
 }
 
 // A master with min-replicas-to-write and no good replica refuses every write, and must not pass as a sound one.
@@ -159,7 +180,7 @@ func TestCheckServerOnACluster(t *testing.T) {
 	}
 	require.Len(t, nodes, 3)
 	for node, n := range nodes {
-		require.Equal(t, 8, n, node)
+		require.Equal(t, 9, n, node)
 	}
 
 	single := cluster.Nodes()[0].Client()

@@ -88,6 +88,7 @@ var varies = []struct{ pattern, name string }{
 	{`web-1\.[a-z2-7]{16}`, "NODE"},
 	{`127\.0\.0\.1:\d+`, "ADDRESS"},
 	{`(Redis|Valkey) \d+\.\d+\.\d+`, "VERSION"},
+	{`\d+ of at most \d+ connections`, "CONNECTIONS"},
 }
 
 func masked(line string) string {
