@@ -14,6 +14,7 @@ import (
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/luatomictest"
 )
 
 // An error says its reason once.
@@ -64,4 +65,19 @@ func TestErrorsSayTheirReasonOnce(t *testing.T) {
 			require.LessOrEqual(t, strings.Count(err.Error(), strconv.Quote(name)), 1, err)
 		}
 	}
+}
+
+// An AcquireAll that has acquired other locks names the lock that it could not acquire, and its key.
+func TestAcquireAllNamesTheLockThatFailed(t *testing.T) {
+	t.Parallel()
+	l, name, c := lab.NewLocker(t, &lock.Options{TTL: time.Minute})
+	require.NoError(t, c.SAdd(t.Context(), "lock:{"+name+"}", "foreign").Err())
+	luatomictest.Eventually(t, 20*time.Second, "the key is named", func() bool { // asking for its type has a second
+		_, err := l.AcquireAll(t.Context(), name, name+"2")
+		require.ErrorIs(t, err, lua.ErrWrongType)
+		require.ErrorIs(t, err, lua.ErrOutcomeUnknown, "the other lock was held for a moment")
+		require.ErrorContains(t, err, fmt.Sprintf("luatomic: acquire all: %q: lock_try", name))
+		return strings.Contains(err.Error(), fmt.Sprintf("key %q (lock) holds a set, not a string", "lock:{"+name+"}"))
+	})
+	require.Zero(t, c.Exists(t.Context(), "lock:{"+name+"2}").Val(), "it was released")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -82,7 +83,7 @@ func (r *request) noteOutcome(acquired bool, err error) {
 func (r *request) unsettled() bool { return r.mayHold || r.noted.resent.Load() }
 
 // unsure turns the error of the last attempt into one of all attempts: "not executed" may be false for the earlier
-// ones.
+// ones. What the error says besides, such as the name of the lock and its key, stays.
 func (r *request) unsure(err error) error {
 	var last *lua.Error
 	if !r.unsettled() || !errors.As(err, &last) || last.Outcome != lua.ErrNotExecuted {
@@ -90,7 +91,11 @@ func (r *request) unsure(err error) error {
 	}
 	all := *last
 	all.Outcome, all.Detail = lua.ErrOutcomeUnknown, "a request before it was executed"
-	return &all
+	if last.Detail != "" {
+		all.Detail += ": " + last.Detail
+	}
+	before, after, _ := strings.Cut(err.Error(), last.Error())
+	return fmt.Errorf("%s%w%s", before, &all, after)
 }
 
 // settle makes sure that no late copy of a request that is over holds anything.

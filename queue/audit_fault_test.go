@@ -53,10 +53,10 @@ func TestRepairOfACancelledJobRefusedHalfWay(t *testing.T) {
 func TestAuditErrors(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	for _, suffix := range strings.Fields("r s b l n d u c") {
+	for _, suffix := range strings.Fields("r s b l n d u ux c o f") {
 		q, c := lab.NewQueue(t, nil)
 		lab.Push(t, q, queue.Job{ID: "j"})
-		require.NoError(t, c.Del(ctx, lab.Key(q, "r"), lab.Key(q, suffix)).Err())
+		require.NoError(t, c.Del(ctx, lab.Key(q, suffix)).Err())
 		require.NoError(t, c.Set(ctx, lab.Key(q, suffix), "x", 0).Err())
 		luatomictest.Eventually(t, 20*time.Second, "the key is named, which is searched for a second", func() bool {
 			_, err := q.Audit(ctx, false)

@@ -35,5 +35,6 @@ func (q *Queue) typed() []typed {
 	return []typed{
 		{k.Ready, "list"}, {k.Scheduled, "zset"}, {k.Bodies, "hash"}, {k.Leases, "zset"}, {k.Failures, "hash"},
 		{k.Dead, "zset"}, {k.Unique, "hash"}, {k.Expiry, "zset"}, {k.Control, "hash"}, {k.Options, "hash"},
+		{k.Finished, "zset"},
 	}
 }
