@@ -47,7 +47,8 @@ func cureOf(err error) string {
 	case strings.Contains(text, "READONLY "):
 		return "name the master"
 	case strings.Contains(text, "MISCONF "):
-		return "the server cannot save its data and takes no writes: free its disk, then run BGSAVE"
+		return "the server cannot save its data and takes no writes: free its disk; " +
+			"then, if a snapshot failed, run BGSAVE"
 	case strings.Contains(text, "NOREPLICAS "):
 		return "the server has too few replicas: " + moreReplicas
 	case strings.Contains(text, "max number of clients"):

@@ -81,6 +81,8 @@ func TestCureIsOfReplies(t *testing.T) {
 	busy := reply("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.")
 	require.Contains(t, cureOf(busy), "wait for it")
 	require.Equal(t, cureOf(busy), reachCure(busy.Error()), "the server is there")
+	require.Contains(t, cureOf(reply("MISCONF Errors writing to the AOF file: No space left on device")),
+		"then, if a snapshot failed, run BGSAVE", "after an error of the file the server takes writes by itself")
 	require.Empty(t, cureOf(errors.New("exit code 1: NOPERM OOM command not allowed when > 'maxmemory' READONLY x")))
 }
 
