@@ -44,6 +44,7 @@ type Call struct {
 	ahead       *ahead.Client // whose command goes out before the call
 
 	inline [16]any
+	sent   [16]any // of argv, for one attempt
 	nums   [4]int64
 	text   [6]string
 	binary raw

@@ -77,12 +77,13 @@ func (c *command) FullName() string {
 	return c.Cmd.Name() + " " + title(c.program.script.Name, c.program.guarded)
 }
 
-// prepare returns a new command for the next attempt.
+// prepare returns a new command for the next attempt. The command has its own arguments: a hook of the client may
+// replace some, such as a key by one with a prefix, and must find those of the call at the next attempt.
 func (c *Call) prepare(ctx context.Context, eval bool) *command {
-	c.argv[0] = c.script.verb(eval)
-	c.argv[1] = &c.cmd.program
+	argv := append(c.sent[:0], c.argv...)
+	argv[0], argv[1] = c.script.verb(eval), &c.cmd.program
 	c.cmd = command{
-		Cmd:     *redis.NewCmd(ctx, c.argv...),
+		Cmd:     *redis.NewCmd(ctx, argv...),
 		program: program{script: c.script, call: c, eval: eval, guarded: c.guarded},
 	}
 	return &c.cmd
