@@ -3,6 +3,7 @@ package lua_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -13,22 +14,31 @@ import (
 )
 
 // shown keeps the arguments of the scripts that a client sends.
-type shown struct{ calls []string }
+type shown struct {
+	mu    sync.Mutex
+	calls []string
+}
+
+func (s *shown) note(cmds ...redis.Cmder) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, cmd := range cmds {
+		s.calls = append(s.calls, fmt.Sprintf("%v", lua.Args(cmd)))
+	}
+}
 
 func (s *shown) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (s *shown) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		s.calls = append(s.calls, fmt.Sprintf("%v", lua.Args(cmd)))
+		s.note(cmd)
 		return next(ctx, cmd)
 	}
 }
 
 func (s *shown) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		for _, cmd := range cmds {
-			s.calls = append(s.calls, fmt.Sprintf("%v", lua.Args(cmd)))
-		}
+		s.note(cmds...)
 		return next(ctx, cmds)
 	}
 }

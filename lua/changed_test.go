@@ -3,6 +3,7 @@ package lua_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -66,4 +67,28 @@ func TestAHookThatReplacesArgumentsFindsThoseOfTheCallEachTime(t *testing.T) {
 		require.NoError(t, err, what)
 		require.Equal(t, 2, n, what)
 	}
+}
+
+// The first attempt of a call finds no script, and the second goes out with SCRIPT LOAD, by the client of the node.
+func TestAHookOfTheNodesOfAClusterSeesEachAttempt(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: luatomictest.StartCluster(t).Addrs()})
+	t.Cleanup(func() { _ = client.Close() })
+	hook := new(shown)
+	client.OnNewNode(func(node *redis.Client) { node.AddHook(hook) })
+	script := newScript("first", "return redis.call('INCR', KEYS[1])", lua.RetryNever)
+	for _, want := range []int64{1, 2} {
+		got, err := lua.Run(t.Context(), client, newCall(script, "key"), decodeInt)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	hook.mu.Lock()
+	defer hook.mu.Unlock()
+	seen := 0
+	for _, call := range hook.calls {
+		if strings.Contains(call, "evalsha "+script.SHA) {
+			seen++
+		}
+	}
+	require.Equal(t, 3, seen, "%v", hook.calls)
 }

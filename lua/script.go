@@ -38,6 +38,13 @@
 // was not written yet, otherwise with [ErrOutcomeUnknown]. A call that is sent alone returns when go-redis does, which
 // waits for its ReadTimeout (5 s) unless the client has ContextTimeoutEnabled.
 //
+// # Hooks
+//
+// A hook of the client sees each attempt of a call, and [Args] shows its arguments. A hook may replace arguments of the
+// command: each attempt has its own. On a ClusterClient or a Ring, an attempt that goes out together with SCRIPT LOAD
+// or WAIT is sent by the client of its node, past the hooks of the ClusterClient or Ring. A hook that must see every
+// attempt is added to the clients of the nodes, by OnNewNode.
+//
 // # What is checked before any I/O
 //
 // Names, bounds, the number of items and bytes in one call, and that all keys hash to one Redis Cluster slot. The last
