@@ -268,7 +268,7 @@ func TestAnAcquireThatEndsDuringAnAttemptSaysWhy(t *testing.T) {
 		l := lab.Locker(t, c, &lock.Options{TTL: time.Minute})
 		ctx, cancel := context.WithCancelCause(t.Context())
 		left := make(chan struct{})
-		hook := &lab.Step{N: make(map[string]int), At: map[string]func(){attempt: func() {
+		hook := &lab.Step{At: map[string]func(){attempt: func() {
 			cancel(tooLate)
 			<-left // else the answer may come first, and counts
 		}}}

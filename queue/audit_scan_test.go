@@ -66,7 +66,7 @@ func TestAuditIsNotFooledByAJobThatMoves(t *testing.T) {
 	d := lab.TakeOne(t, q)
 	back := func() { require.NoError(t, d.Return(ctx, 0)) }
 	moves := 0
-	hook := &lab.Step{N: make(map[string]int), At: map[string]func(){
+	hook := &lab.Step{At: map[string]func(){
 		"hscan1":   func() { moves++; back() },
 		"lrange2":  func() { moves++; d = lab.TakeOne(t, q) },
 		"evalsha1": func() { moves++; back() },

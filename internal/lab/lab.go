@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,10 +21,12 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// Step runs a function before the n-th command of a name.
+// Step runs a function before the n-th command of a name, such as "get2".
 type Step struct {
 	At map[string]func()
-	N  map[string]int
+
+	mu sync.Mutex // a connection for messages sends commands too
+	n  map[string]int
 }
 
 func (s *Step) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -33,12 +36,22 @@ func (s *Step) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 
 func (s *Step) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		s.N[cmd.Name()]++
-		if f := s.At[fmt.Sprint(cmd.Name(), s.N[cmd.Name()])]; f != nil {
+		if f := s.next(cmd.Name()); f != nil {
 			f()
 		}
 		return next(ctx, cmd)
 	}
+}
+
+// next counts a command, and returns what is to be done before it.
+func (s *Step) next(command string) func() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.n == nil {
+		s.n = make(map[string]int)
+	}
+	s.n[command]++
+	return s.At[fmt.Sprint(command, s.n[command])]
 }
 
 // Before is called with the commands of each round trip of a client, before it.
