@@ -55,12 +55,11 @@ func (h *hostile) until(code int, text string, args ...string) {
 	p.ends(code)
 }
 
-// sound checks that the text was shown, as a part of a line.
+// sound waits until the text is shown, and checks that it is a part of a line.
 func (p *pty) sound() {
 	p.t.Helper()
-	shown := p.picture.String()
-	require.Contains(p.t, shown, "evil")
-	require.NotRegexp(p.t, regexp.MustCompile(`(?m)^\s?forged`), shown)
+	p.seen("evil")
+	require.NotRegexp(p.t, regexp.MustCompile(`(?m)^\s?forged`), p.picture.String())
 }
 
 // silent runs a command that prints nothing of others.
