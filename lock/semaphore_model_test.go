@@ -274,7 +274,7 @@ func (m *modelledSem) wait(t *rapid.T) {
 // recheck is a further attempt of a waiter.
 func (m *modelledSem) recheck(t *rapid.T) {
 	if len(m.line) == 0 {
-		t.Skip("nobody waits")
+		t.Skip("there is no waiter")
 	}
 	limit, _, _ := m.draw(t)
 	w := m.line[0]

@@ -28,10 +28,11 @@ func readAfter(t testing.TB) *lua.Script {
 
 // runAfter runs the script behind a SET of the key.
 func runAfter(ctx context.Context, c lua.Client, s *lua.Script, key, value string) (got string,
-	set *redis.StatusCmd, _ error) {
-	set = redis.NewStatusCmd(ctx, "set", key, value)
-	first := &ahead.Client{UniversalClient: c, Cmd: set, Size: len(value)}
-	got, err := lua.Run(ctx, first, newCall(s, key, key+":mark"), decodeText)
+	set *ahead.Client, _ error) {
+	set = &ahead.Client{UniversalClient: c, Size: len(value), New: func() redis.Cmder {
+		return redis.NewStatusCmd(ctx, "set", key, value)
+	}}
+	got, err := lua.Run(ctx, set, newCall(s, key, key+":mark"), decodeText)
 	return got, set, err
 }
 
@@ -84,9 +85,10 @@ func TestACommandAheadOfAScriptIsRepeatedWithIt(t *testing.T) {
 	require.Equal(t, 2, n.proxies[0].Executed(luatomictest.Command("SET", key)))
 
 	require.NoError(t, n.direct.Del(t.Context(), key).Err())
-	refused := redis.NewStatusCmd(t.Context(), "set", key, "v", "px", 0)
-	first := &ahead.Client{UniversalClient: n.client, Cmd: refused}
-	got, err = lua.Run(t.Context(), first, newCall(s, key, key+":mark"), decodeText)
+	refused := &ahead.Client{UniversalClient: n.client, New: func() redis.Cmder {
+		return redis.NewStatusCmd(t.Context(), "set", key, "v", "px", 0)
+	}}
+	got, err = lua.Run(t.Context(), refused, newCall(s, key, key+":mark"), decodeText)
 	require.NoError(t, err)
 	require.Equal(t, "none", got)
 	require.ErrorContains(t, refused.Err(), "invalid expire time")

@@ -35,8 +35,11 @@ func (p prefixed) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 }
 
 func (p prefixed) change(cmd redis.Cmder) {
-	if args, shown := cmd.Args(), lua.Args(cmd); args[0] == "evalsha" || args[0] == "eval" {
+	switch args, shown := cmd.Args(), lua.Args(cmd); args[0] {
+	case "evalsha", "eval":
 		args[3] = []byte(fmt.Sprint(p, shown[3])) // the runtime uses text
+	case "set":
+		args[1] = fmt.Sprint(p, shown[1])
 	}
 }
 
@@ -67,6 +70,17 @@ func TestAHookThatReplacesArgumentsFindsThoseOfTheCallEachTime(t *testing.T) {
 		require.NoError(t, err, what)
 		require.Equal(t, 2, n, what)
 	}
+}
+
+// So has a command that goes out ahead of a call.
+func TestAHookFindsTheCommandAheadOfACallEachTime(t *testing.T) {
+	t.Parallel()
+	client, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	client.AddHook(prefixed("app:"))
+	got, _, err := runAfter(t.Context(), client, readAfter(t), "{"+name+"}", "v") // the first attempt finds no script
+	require.NoError(t, err)
+	require.Equal(t, "v", got)
+	require.Zero(t, client.Exists(t.Context(), "app:app:{"+name+"}").Val())
 }
 
 // The first attempt of a call finds no script, and the second goes out with SCRIPT LOAD, by the client of the node.

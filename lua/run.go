@@ -161,7 +161,7 @@ func (c *Call) sendAlone(ctx context.Context, client Client, eval bool) {
 // precede puts the command that must go out before the call into a pipeline.
 func (c *Call) precede(ctx context.Context, pipe redis.Pipeliner) {
 	if c.ahead != nil {
-		_ = pipe.Process(ctx, c.ahead.Cmd)
+		_ = pipe.Process(ctx, c.ahead.Next())
 	}
 }
 

@@ -39,8 +39,10 @@ func besideID(id, digest string) string {
 // A repeat stores the same body.
 func (b *Bus) putBeside(ctx context.Context, id string, body []byte, keep time.Duration) *ahead.Client {
 	sealed := b.seal((&wire.Body{ID: id, Body: body}).Encode())
-	set := redis.NewStatusCmd(ctx, "set", b.keys.Body(id), sealed, "px", clock.CeilMilli(keep))
-	return &ahead.Client{UniversalClient: b.client, Cmd: set, Size: len(sealed)}
+	set := func() redis.Cmder {
+		return redis.NewStatusCmd(ctx, "set", b.keys.Body(id), sealed, "px", clock.CeilMilli(keep))
+	}
+	return &ahead.Client{UniversalClient: b.client, New: set, Size: len(sealed)}
 }
 
 // refused returns the server's error for the body that was sent before a script. err is the error of the script.
@@ -54,7 +56,7 @@ func refused(client lua.Client, err error) error {
 	if failed := new(lua.Error); err != nil && (!errors.As(err, &failed) || failed.Code == "") {
 		return nil
 	}
-	if reply := redis.Error(nil); errors.As(put.Cmd.Err(), &reply) {
+	if reply := redis.Error(nil); errors.As(put.Err(), &reply) {
 		return fmt.Errorf("store a body: %w", unquoted.Error(reply))
 	}
 	return nil
