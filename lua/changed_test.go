@@ -75,12 +75,14 @@ func TestAHookThatReplacesArgumentsFindsThoseOfTheCallEachTime(t *testing.T) {
 // So has a command that goes out ahead of a call.
 func TestAHookFindsTheCommandAheadOfACallEachTime(t *testing.T) {
 	t.Parallel()
-	client, name := luatomictest.Client(t), luatomictest.Namespace(t)
-	client.AddHook(prefixed("app:"))
-	got, _, err := runAfter(t.Context(), client, readAfter(t), "{"+name+"}", "v") // the first attempt finds no script
+	n, s, key := overSingle(t), readAfter(t), "{"+luatomictest.Namespace(t)+"}"
+	preload(t, n.direct, s)
+	n.client.AddHook(prefixed("app:"))
+	n.drop(1, evalsha(s))
+	got, _, err := runAfter(t.Context(), n.client, s, key, "v")
 	require.NoError(t, err)
 	require.Equal(t, "v", got)
-	require.Zero(t, client.Exists(t.Context(), "app:app:{"+name+"}").Val())
+	require.Zero(t, n.direct.Exists(t.Context(), "app:app:"+key).Val())
 }
 
 // The first attempt of a call finds no script, and the second goes out with SCRIPT LOAD, by the client of the node.
