@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A file of Go is below 400 lines. A line of it is at most 120 columns wide; a tab is four. Generated files, testdata
+// A file of Go has at most 600 lines. A line of it is at most 120 columns wide; a tab is four. Generated files, testdata
 // and text in backquotes are exempt.
 func TestGoFilesAreShortAndNarrow(t *testing.T) {
 	t.Parallel()
@@ -40,7 +40,7 @@ func TestGoFilesAreShortAndNarrow(t *testing.T) {
 		}
 		files++
 		lines := strings.Split(strings.TrimSuffix(string(source), "\n"), "\n")
-		require.Less(t, len(lines), 400, "%s: move a part into a file of its own", path)
+		require.LessOrEqual(t, len(lines), 600, "%s: move a part into a file of its own", path)
 		quoted := backquoted(source)
 		for i, line := range lines {
 			width := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "    "))
