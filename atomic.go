@@ -55,6 +55,10 @@ type (
 	Handler = queue.Handler
 	// ConsumeOptions are the settings of Queue.Consume; see [queue.ConsumeOptions].
 	ConsumeOptions = queue.ConsumeOptions
+	// Kind is a kind of job with the type of its body; see [queue.Kind].
+	Kind[T any] = queue.Kind[T]
+	// Mux passes each job to the handler of its kind; see [queue.Mux].
+	Mux = queue.Mux
 )
 
 // Errors of a queue.
@@ -69,6 +73,9 @@ var (
 func NewQueue(client lua.Client, name string, opts *QueueOptions) (*Queue, error) {
 	return queue.New(client, name, opts)
 }
+
+// NewKind returns the kind of that name, whose bodies are JSON. See [queue.NewKind].
+func NewKind[T any](name string) Kind[T] { return queue.NewKind[T](name) }
 
 // PushAll pushes to several queues of one tag, to all of them or to none, in one round trip. See [queue.PushAll].
 func PushAll(ctx context.Context, batch ...QueueBatch) ([]Pushed, error) {

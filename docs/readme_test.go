@@ -22,6 +22,22 @@ func TestReadmeIsShort(t *testing.T) {
 	require.LessOrEqual(t, strings.Count(read(t, "../README.md"), "\n"), 160)
 }
 
+// A visitor has two commands: one that runs the main job, one that passes the tests. CI calls both as they stand there.
+func TestTheCommandsOfTheReadmeAreThoseOfCI(t *testing.T) {
+	t.Parallel()
+	_, block, _ := strings.Cut(read(t, "../README.md"), "```sh\n")
+	block, _, _ = strings.Cut(block, "```")
+	lines := strings.Split(strings.TrimSpace(block), "\n")
+	require.Len(t, lines, 3, "the clone and two commands")
+	require.True(t, strings.HasPrefix(lines[0], "git clone "), lines[0])
+	ci := read(t, "../.ci/run")
+	for _, line := range lines[1:] {
+		command, about, _ := strings.Cut(line, "#")
+		require.NotEmpty(t, about)
+		require.Regexp(t, `(?m)^step '[^']+' `+regexp.QuoteMeta(strings.TrimSpace(command))+`( </dev/null)?$`, ci)
+	}
+}
+
 // readmeAddr is the server of the programs, in whose place the test puts one of its own.
 const readmeAddr = `"localhost:6379"`
 
