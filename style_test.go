@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A file of Go has at most 600 lines. A line of it is at most 120 columns wide; a tab is four. Generated files, testdata
-// and text in backquotes are exempt.
+// A file of Go has at most 600 lines. A line of it is at most 120 columns wide; a tab is four. Generated files,
+// testdata and text in backquotes are exempt.
 func TestGoFilesAreShortAndNarrow(t *testing.T) {
 	t.Parallel()
 	files := 0
