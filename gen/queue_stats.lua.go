@@ -11,7 +11,7 @@ import (
 )
 
 // QueueStatsSHA is the SHA-1 of queue_stats.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueStatsSHA = "dde1caabbc32e64c8a357668017653a20147ccbe"
+const QueueStatsSHA = "e597ba4e4e0a1754f9aee17099a85aa7e7e0c220"
 
 // QueueStatsScript is scripts/queue_stats.lua.
 var QueueStatsScript = lua.Script{
@@ -54,6 +54,7 @@ type QueueStatsResult struct {
 	Paused    bool
 	Limit     int64
 	DeadBytes int64
+	Lapsed    int64
 }
 
 // QueueStats counts the jobs of a queue by state.
@@ -65,6 +66,7 @@ type QueueStatsResult struct {
 //   - KEYS[3]: leases, zset: id, scored by the end of its lease in us.
 //   - KEYS[4]: dead, zset: id, scored by the time of its death in ms.
 //   - KEYS[5]: control, hash: paused, limit, dead_bytes.
+//   - Reply: lapsed: leases that have ended and were not taken back; they count as leased too.
 //   - Cost: O(log n).
 //   - [ErrQueueStatsLayout]: the queue has a later layout.
 func QueueStats(ctx context.Context, c lua.Client, p QueueStatsParams) (QueueStatsResult, error) {
@@ -90,7 +92,7 @@ func (p *QueueStatsParams) call() *lua.Call {
 
 func decodeQueueStats(r *lua.Reply) QueueStatsResult {
 	var v QueueStatsResult
-	r.Tuple(10)
+	r.Tuple(11)
 	v.Ready = r.Int("ready")
 	v.Scheduled = r.Int("scheduled")
 	v.Leased = r.Int("leased")
@@ -105,5 +107,6 @@ func decodeQueueStats(r *lua.Reply) QueueStatsResult {
 	v.Paused = r.Bool("paused")
 	v.Limit = r.Int("limit")
 	v.DeadBytes = r.Int("dead_bytes")
+	v.Lapsed = r.Int("lapsed")
 	return v
 }

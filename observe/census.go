@@ -83,19 +83,9 @@ func (c *Census) readQueues(ctx context.Context, to Recorder) []error {
 	failed := []error{err}
 	workers, err := queue.Workers(ctx, c.Client, c.Prefix)
 	failed = append(failed, err)
-	consumers := make(map[[2]string]int)
-	for _, w := range workers {
-		seen := make(map[[2]string]bool)
-		for _, held := range w.Consumers {
-			if of := [2]string{held.Tag, held.Queue}; !seen[of] {
-				seen[of] = true
-				consumers[of]++
-			}
-		}
-	}
 	if err == nil {
 		for _, q := range queues {
-			to.Record(ctx, queueWorkers, float64(consumers[[2]string{q.Tag(), q.Name()}]), system, q.Name(), q.Tag())
+			to.Record(ctx, queueWorkers, float64(q.ConsumedBy(workers)), system, q.Name(), q.Tag())
 		}
 	}
 	return append(failed, nodes.EachQueue(ctx, c.Client, queues, func(ctx context.Context, i int) error {
@@ -129,6 +119,7 @@ func readQueue(ctx context.Context, to Recorder, q *queue.Queue) error {
 		paused = 1
 	}
 	to.Record(ctx, queueOldest, age, system, name, tag)
+	to.Record(ctx, queueLapsed, float64(st.Lapsed), system, name, tag)
 	to.Record(ctx, queuePaused, paused, system, name, tag)
 	to.Record(ctx, queueDead, float64(st.DeadBytes), system, name, tag)
 	days, err := q.Counts(ctx, 1)

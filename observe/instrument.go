@@ -61,6 +61,8 @@ var (
 		message("luatomic.state")}
 	queueOldest = &Instrument{"luatomic.queue.oldest.age", "s", "Age of the oldest ready job.", Gauge, message()}
 	queueDead   = &Instrument{"luatomic.queue.dead.size", "By", "Bytes of the bodies of dead jobs.", Gauge, message()}
+	queueLapsed = &Instrument{"luatomic.queue.lapsed", "{message}",
+		"Running jobs whose lease has ended and that no consumer has taken back.", Gauge, message()}
 	queuePaused = &Instrument{"luatomic.queue.paused", "{queue}", "1 while the queue is paused.", Gauge, message()}
 	queueDay    = &Instrument{"luatomic.queue.today", "{message}", "Deliveries since midnight UTC, by result.", Gauge,
 		message("luatomic.result")}
@@ -75,7 +77,8 @@ var (
 func Instruments() []*Instrument {
 	all := []*Instrument{
 		jobRun, jobConsumed, jobOutcome, jobWait, lockWait, lockHold, lockQueued, callServed, callMade,
-		queueJobs, queueOldest, queueDead, queuePaused, queueDay, queueWorkers, busNodes, busRunning,
+		queueJobs, queueOldest, queueDead, queueLapsed, queuePaused, queueDay, queueWorkers, busNodes,
+		busRunning,
 	}
 	slices.SortFunc(all, func(a, b *Instrument) int { return strings.Compare(a.Name, b.Name) })
 	return all

@@ -78,6 +78,9 @@ type Worker struct {
 	PID     int       `json:"pid"`
 	Version string    `json:"version"` // of the program's main module
 	Started time.Time `json:"started"` // by its own clock
+	// Reported is when its last report came, by the server's clock. A process reports every five seconds: one that has
+	// not for longer is dead or stalled.
+	Reported time.Time `json:"reported,omitzero"`
 	// Consumers has all consumers of the process. It is empty if they do not fit into the report of 512 KiB.
 	Consumers []WorkerConsumer `json:"consumers"`
 }
@@ -143,31 +146,44 @@ func Workers(ctx context.Context, client lua.Client, prefix string) ([]Worker, e
 	if err != nil {
 		return nil, listError(err)
 	}
-	live, err := nodes.Read(ctx, client, redis.NewStringSliceCmd(ctx, "zrange", fleet.Workers, now.UnixMilli(), "+inf",
-		"byscore")).Result()
+	live, err := nodes.Read(ctx, client, redis.NewZSliceCmd(ctx, "zrange", fleet.Workers, now.UnixMilli(), "+inf",
+		"byscore", "withscores")).Result()
 	if err != nil || len(live) == 0 {
 		return nil, listError(plainError(ctx, client, err, typed{fleet.Workers, "zset"}))
 	}
 	fields := []any{"hmget", fleet.About}
-	for _, id := range live {
-		fields = append(fields, id)
+	for _, z := range live {
+		fields = append(fields, z.Member)
 	}
 	about, err := nodes.Read(ctx, client, redis.NewSliceCmd(ctx, fields...)).Result()
 	if err != nil {
 		return nil, listError(plainError(ctx, client, err, typed{fleet.About, "hash"}))
 	}
 	var out []Worker
-	for i, id := range live {
+	for i, z := range live {
 		described, _ := about[i].(string)
 		_, text, _ := strings.Cut(described, " ")
 		var w Worker
 		if json.Unmarshal([]byte(text), &w) == nil {
-			w.ID = id
+			w.ID, _ = z.Member.(string)
+			w.Reported = time.UnixMilli(int64(z.Score)).Add(-reportLease)
 			out = append(out, w)
 		}
 	}
 	slices.SortFunc(out, func(a, b Worker) int { return a.Started.Compare(b.Started) })
 	return out, nil
+}
+
+// ConsumedBy counts those of the processes that consume the queue. A process whose report had no room for its consumers
+// counts for each queue. A program that takes jobs without Consume does not report itself.
+func (q *Queue) ConsumedBy(processes []Worker) (n int) {
+	for _, w := range processes {
+		consumes := func(c WorkerConsumer) bool { return c.Queue == q.name && c.Tag == q.opts.Tag }
+		if w.Consumers == nil || slices.ContainsFunc(w.Consumers, consumes) {
+			n++
+		}
+	}
+	return n
 }
 
 func listError(err error) error {

@@ -14,6 +14,9 @@ import (
 // Stats are the counts of a queue at one instant.
 type Stats struct {
 	Ready, Scheduled, Leased, Dead int
+	// Lapsed jobs are those of the Leased whose lease has ended and that no consumer has taken back: their workers died
+	// or stalled. A consumer takes them back within a moment; without one, Reclaim does.
+	Lapsed int
 	// Now is the server's time.
 	Now time.Time
 	// Oldest is the EnqueuedAt of the job at the head of the ready list.
@@ -39,7 +42,7 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	}
 	return Stats{
 		Ready: int(r.Ready), Scheduled: int(r.Scheduled), Leased: int(r.Leased), Dead: int(r.Dead),
-		Now: r.Now, Oldest: r.Oldest, NextDue: r.NextDue,
+		Lapsed: int(r.Lapsed), Now: r.Now, Oldest: r.Oldest, NextDue: r.NextDue,
 		Paused: r.Paused, Limit: int(min(r.Limit, math.MaxInt)),
 		DeadBytes: int(min(r.DeadBytes, math.MaxInt)),
 	}, nil

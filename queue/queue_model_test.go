@@ -150,12 +150,23 @@ func (m *modelled) checkReady(t *rapid.T, entries []string) {
 }
 
 func (m *modelled) checkStats(t *rapid.T) {
+	least, most := 0, 0
 	got, err := m.long.Stats(m.ctx)
 	require.NoError(t, err)
 	due, scheduled := first(m.model.scheduled)
 	requireTime(t, due, scheduled, time.Time.UnixMilli, got.NextDue.Get)
+	for _, at := range m.model.leased { // Stats.Now is rounded down to a millisecond
+		if at.to <= got.Now.UnixMicro() {
+			least++
+		}
+		if at.from < got.Now.UnixMicro()+1000 {
+			most++
+		}
+	}
+	require.GreaterOrEqual(t, got.Lapsed, least)
+	require.LessOrEqual(t, got.Lapsed, most)
 	want := queue.Stats{
-		Ready: len(m.model.ready), Scheduled: len(m.model.scheduled),
+		Lapsed: got.Lapsed, Ready: len(m.model.ready), Scheduled: len(m.model.scheduled),
 		Leased: len(m.model.leased), Dead: len(m.model.dead), DeadBytes: m.model.deadBytes,
 		Now: got.Now, NextDue: got.NextDue, Oldest: got.Oldest, Paused: m.model.paused, Limit: m.model.limit,
 	}

@@ -156,3 +156,22 @@ func TestAnIdleConsumerReclaimsWhenALeaseEnds(t *testing.T) {
 	stop()
 	require.ErrorIs(t, <-ended, context.Canceled)
 }
+
+// A lease that has ended and was not taken back counts as lapsed, beside those that run, until a reclaim.
+func TestStatsCountLapsedLeases(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	q, c := lab.NewQueue(t, nil)
+	lab.Push(t, q, lab.Numbered(3, 0)...)
+	taken, err := q.Take(ctx, 3)
+	require.NoError(t, err)
+	require.Zero(t, stats(t, q).Lapsed)
+	for _, d := range taken.Deliveries[:2] {
+		require.NoError(t, c.ZAdd(ctx, lab.Key(q, "l"), redis.Z{Score: lab.Past, Member: d.ID}).Err())
+	}
+	st := stats(t, q)
+	require.Equal(t, []int{3, 2}, []int{st.Leased, st.Lapsed})
+	require.Equal(t, 2, lab.Must(q.Reclaim(ctx)).Returned)
+	st = stats(t, q)
+	require.Equal(t, []int{1, 0, 2}, []int{st.Leased, st.Lapsed, st.Ready})
+}

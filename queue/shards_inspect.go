@@ -38,6 +38,7 @@ func (s *Shards) Stats(ctx context.Context) (ShardsStats, error) {
 
 func (s *Stats) plus(t Stats) {
 	s.Ready, s.Scheduled, s.Leased = s.Ready+t.Ready, s.Scheduled+t.Scheduled, s.Leased+t.Leased
+	s.Lapsed += t.Lapsed
 	s.Dead, s.DeadBytes, s.Limit = s.Dead+t.Dead, s.DeadBytes+t.DeadBytes, s.Limit+t.Limit
 	s.Now, s.Paused = later(s.Now, t.Now), s.Paused && t.Paused
 	s.Oldest, s.NextDue = earlier(s.Oldest, t.Oldest), earlier(s.NextDue, t.NextDue)

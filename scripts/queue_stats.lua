@@ -9,17 +9,22 @@
 ---@key    control    hash  paused, limit, dead_bytes
 ---@error  LAYOUT  the queue has a later layout
 ---@reply  (ready int, scheduled int, leased int, dead int, now time.ms, oldest time.ms?,
----        next_due time.ms?, paused bool, limit int, dead_bytes int)
+---        next_due time.ms?, paused bool, limit int, dead_bytes int, lapsed int)  lapsed: leases that have ended and
+---        were not taken back; they count as leased too
 ---@cost   O(log n)
 
 local ready, scheduled, leases, dead, control = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 
---< part/now_ms.lua
--- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
--- last digits, and to turn a number into text costs more than to join two.
+--< part/now_us.lua
+-- The server's clock in Unix us, as text; see now_ms.lua.
 local time = redis.call('TIME')
-local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
+local fraction = time[2]
+if #fraction < 6 then
+  fraction = string.sub('00000' .. fraction, -6)
+end
+local now_us = time[1] .. fraction
 -->
+local now_ms = string.sub(now_us, 1, -4)
 
 local entry = redis.call('LINDEX', ready, 0)
 -- A time beyond the numbers of a reply would be one in the past.
@@ -44,4 +49,5 @@ return {
   redis.call('ZCARD', leases), redis.call('ZCARD', dead),
   tonumber(now_ms), oldest, next_due,
   paused and 1 or 0, limit, tonumber(set[2] or 0) or 0,
+  redis.call('ZCOUNT', leases, '-inf', now_us),
 }

@@ -18,11 +18,15 @@ type queueRow struct {
 	Ready     int       `json:"ready"`
 	Scheduled int       `json:"scheduled"`
 	Leased    int       `json:"leased"`
-	Dead      int       `json:"dead"`
-	OldestMS  *int64    `json:"oldest_ms"`
-	Paused    bool      `json:"paused"`
-	Limit     int       `json:"limit,omitempty"`
-	DeadBytes int       `json:"dead_bytes"`
+	// Lapsed are the leased jobs whose worker died or stalled and that no consumer has taken back.
+	Lapsed   int    `json:"lapsed"`
+	Dead     int    `json:"dead"`
+	OldestMS *int64 `json:"oldest_ms"`
+	Paused   bool   `json:"paused"`
+	// Consumers is how many processes consume the queue, nil where the list of processes cannot be read.
+	Consumers *int `json:"consumers"`
+	Limit     int  `json:"limit,omitempty"`
+	DeadBytes int  `json:"dead_bytes"`
 	// Rate is how many jobs are processed per second, by what this handler has seen; below 0 while it has seen too
 	// little.
 	Rate speed `json:"per_second"`
@@ -30,6 +34,14 @@ type queueRow struct {
 	Days []dayRow `json:"days"`
 	// Fault says why the queue cannot be read.
 	Fault *fault `json:"fault,omitempty"`
+}
+
+// Running are the jobs that a worker has.
+func (q queueRow) Running() int { return q.Leased - q.Lapsed }
+
+// Unserved reports whether jobs wait that no process consumes.
+func (q queueRow) Unserved() bool {
+	return q.Consumers != nil && *q.Consumers == 0 && q.Ready+q.Lapsed > 0 && !q.Paused
 }
 
 // Oldest is how long the first ready job has waited.
@@ -108,8 +120,10 @@ func (h *handler) overview(ctx context.Context, q *request) (answer, error) {
 	data.Queues = make([]queueRow, len(queues))
 	within, cancel := forRows(ctx)
 	defer cancel()
+	processes, unread := queue.Workers(within, h.client, h.opts.Prefix)
 	for i, q := range queues {
 		data.Queues[i] = rowOf(q)
+		data.Queues[i].consume(q, processes, unread)
 	}
 	faults := h.faultsOf(nodes.EachQueue(within, h.client, queues, func(ctx context.Context, i int) error {
 		return h.readQueue(ctx, queues[i], &data.Queues[i])
@@ -129,6 +143,14 @@ func forRows(ctx context.Context) (context.Context, context.CancelFunc) {
 // rowOf is the row of a queue that is not read yet.
 func rowOf(q *queue.Queue) queueRow {
 	return queueRow{Queue: show.Name(q.Name()), Tag: show.Name(q.Tag()), Rate: -1}
+}
+
+// consume counts the processes that consume the queue, where the list of them could be read.
+func (q *queueRow) consume(of *queue.Queue, processes []queue.Worker, unread error) {
+	if unread == nil {
+		n := of.ConsumedBy(processes)
+		q.Consumers = &n
+	}
 }
 
 // readQueue reads the counts of a queue.
@@ -174,6 +196,7 @@ func (q *queueRow) count(ctx context.Context, of *queue.Queue) error {
 
 func (q *queueRow) fill(st queue.Stats) {
 	q.Ready, q.Scheduled, q.Leased, q.Dead = st.Ready, st.Scheduled, st.Leased, st.Dead
+	q.Lapsed = st.Lapsed
 	q.Paused, q.Limit, q.DeadBytes = st.Paused, st.Limit, st.DeadBytes
 	if oldest, ok := st.Oldest.Get(); ok {
 		ms := st.Now.Sub(oldest).Milliseconds()

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/luatomic/luatomic/internal/show"
+	"github.com/luatomic/luatomic/queue"
 )
 
 // settings are those of a queue after a change.
@@ -15,9 +16,12 @@ type settings struct {
 	Tag    show.Name `json:"tag,omitempty"`
 	Paused bool      `json:"paused"`
 	Limit  int       `json:"limit"`
+	// Returned are the jobs that a reclaim has made ready or scheduled again.
+	Returned int `json:"returned,omitempty"`
 }
 
-// changeQueue pauses or resumes a queue, or sets its limit. All three can be repeated. The other settings are those of
+// changeQueue pauses or resumes a queue, sets its limit, or takes back what workers that died have left. All of it can
+// be repeated. The other settings are those of
 // before: a read after the change could fail, and hide that it was made.
 func (h *handler) changeQueue(ctx context.Context, q *request) (answer, error) {
 	if err := h.need(q.role, Queues, "change settings of queues"); err != nil {
@@ -31,7 +35,7 @@ func (h *handler) changeQueue(ctx context.Context, q *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	verb := q.get("verb")
+	verb, returned, done := q.get("verb"), 0, 1
 	switch verb {
 	case "pause":
 		st.Paused, err = true, of.Pause(ctx)
@@ -44,12 +48,14 @@ func (h *handler) changeQueue(ctx context.Context, q *request) (answer, error) {
 				shown(40, q.get("limit")))
 		}
 		st.Limit, err = n, of.SetLimit(ctx, n)
+	case "reclaim":
+		returned, err = h.reclaim(ctx, q, of)
+		done = returned
 	default:
-		return answer{}, faultf(http.StatusBadRequest, "It is pause, resume or limit.", "%q is no setting.",
+		return answer{}, faultf(http.StatusBadRequest, "It is pause, resume, limit or reclaim.", "%q is no setting.",
 			shown(40, verb))
 	}
-	done := 1
-	if err != nil {
+	if err != nil && verb != "reclaim" {
 		done = 0
 	}
 	h.report(q, Action{Verb: verb, Target: targetOf(of), Done: done, Err: err})
@@ -57,6 +63,19 @@ func (h *handler) changeQueue(ctx context.Context, q *request) (answer, error) {
 		return answer{}, err
 	}
 	return answer{page: "settings", title: of.Name(), data: settings{
-		verb, show.Name(of.Name()), show.Name(of.Tag()), st.Paused, st.Limit,
+		verb, show.Name(of.Name()), show.Name(of.Tag()), st.Paused, st.Limit, returned,
 	}}, nil
+}
+
+// reclaim takes back the jobs whose lease has ended, of which one call takes a bounded number. It buries none: the
+// bound of failures is the consumers'.
+func (h *handler) reclaim(ctx context.Context, q *request, of *queue.Queue) (returned int, err error) {
+	for {
+		r, err := of.Reclaim(ctx)
+		returned += r.Returned
+		q.made.Add(int64(r.Returned))
+		if next, more := r.NextLapse.Get(); err != nil || !more || next.After(r.Now) {
+			return returned, err
+		}
+	}
 }

@@ -49,7 +49,8 @@ type tab struct {
 // queueOf is the queue that the address names.
 func (h *handler) queueOf(q *request, client redis.UniversalClient) (*queue.Queue, error) {
 	return queue.New(client, q.of("name"), &queue.Options{
-		Prefix: h.opts.Prefix, Tag: q.of("tag"), Dead: queue.DeadLimits{Jobs: -1}, // the bound is the consumers'
+		Prefix: h.opts.Prefix, Tag: q.of("tag"), // The bounds are the consumers'.
+		Dead: queue.DeadLimits{Jobs: -1}, MaxFailures: -1,
 	})
 }
 
@@ -117,6 +118,8 @@ func (h *handler) queuePage(ctx context.Context, q *request) (answer, error) {
 	if err := h.readQueue(ctx, of, &row); err != nil {
 		row.Fault = h.faultOf(err)
 	}
+	processes, unread := queue.Workers(ctx, h.client, h.opts.Prefix)
+	row.consume(of, processes, unread)
 	data := queueData{
 		queueRow: row, Now: st.Now, State: state.String(),
 		Kind: show.Name(q.get("kind")), Text: q.get("text"), Total: countOf(st, state), Verbs: verbsOf(state),

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -22,10 +24,18 @@ func (d runningData) Holds() (n int) {
 	return n
 }
 
+// Late reports whether the process has missed a report: it is dead or stalled.
+func (d runningData) Late(w queue.Worker) bool { return d.Now.Sub(w.Reported) > 7*time.Second }
+
 func (h *handler) running(ctx context.Context, _ *request) (answer, error) {
 	workers, err := queue.Workers(ctx, h.client, h.opts.Prefix)
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{page: "running", title: "Running", data: runningData{Now: time.Now(), Workers: workers}}, nil
+	// Reports and leases have the server's time.
+	now, err := nodes.Time(ctx, h.client, keys.NewFleet(h.opts.Prefix).Workers)
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{page: "running", title: "Running", data: runningData{Now: now, Workers: workers}}, nil
 }

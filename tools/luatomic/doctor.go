@@ -23,11 +23,14 @@ func (s *session) report(r checkResult) error {
 		return s.emit(r)
 	}
 	verdict, colour := "?   ", yellow
-	if r.OK != nil {
+	switch {
+	case r.OK == nil:
+	case !*r.OK:
+		verdict, colour = "FAIL", red
+	case r.Cure != nil:
+		verdict = "warn"
+	default:
 		verdict, colour = "ok  ", green
-		if !*r.OK {
-			verdict, colour = "FAIL", red
-		}
 	}
 	if s.colours {
 		verdict = coloured(verdict, colour)
@@ -43,7 +46,8 @@ func (s *session) report(r checkResult) error {
 	return s.print(lines)
 }
 
-// checkResult is one line of doctor. OK is null where the server does not show it.
+// checkResult is one line of doctor. OK is null where the server does not show it. One that is OK and has a cure is a
+// warning.
 type checkResult struct {
 	Check  string  `json:"check"`
 	OK     *bool   `json:"ok"`
@@ -64,7 +68,8 @@ channel, takes a lock, finishes a job and makes a call, all under random names; 
 within minutes, and a job that cannot be finished is deleted. For a user that acl --role prints, the same --role
 leaves out what its program does not do. With --dialect sidekiq it reads samples of a live Sidekiq instead, and
 writes nothing: which version it is by its bytes, its namespace, fields whose middleware runs in Ruby only,
-payloads that cannot be read. Exit code 1 if a check fails.`,
+payloads that cannot be read. At last it looks for jobs that no process works on. Exit code 1 if a check fails; a
+warning is a check that is ok and has a cure.`,
 		output: `{"check","ok","detail","cure"} for each check, with "node" for settings; ok: null if the server does not
   show it`,
 		example: `luatomic doctor --redis redis://app:PASSWORD@db.example:6379 --prefix app:`,

@@ -77,7 +77,12 @@ func examineUse(s *session, client redis.UniversalClient, roles []luatomic.Role,
 			return err
 		}
 	}
-	return nil
+	if !p.readsQueues() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(s.signals.stop, useWithin)
+	defer cancel()
+	return report(p.examineQueues(ctx))
 }
 
 // cure is what to do about a failure of what doctor tried.

@@ -14,9 +14,10 @@ import (
 func TestDoctorOfNamedRoles(t *testing.T) {
 	t.Parallel()
 	for roles, tries := range map[string][]string{
-		"producer": {"scripts", "queue"}, "consumer": {"scripts", "queue"}, "producer,consumer": {"scripts", "queue"},
-		"lock": {"scripts", "channels", "lock"}, "caller": {"scripts", "rpc"}, "node": {"scripts", "rpc"},
-		"page": {"scripts", "page"}, "lock,node": {"scripts", "channels", "lock", "rpc"},
+		"producer": {"scripts", "queue", "queues"}, "consumer": {"scripts", "queue", "queues"},
+		"producer,consumer": {"scripts", "queue", "queues"},
+		"lock":              {"scripts", "channels", "lock"}, "caller": {"scripts", "rpc"}, "node": {"scripts", "rpc"},
+		"page": {"scripts", "page", "queues"}, "lock,node": {"scripts", "channels", "lock", "rpc"},
 	} {
 		t.Run(roles, func(t *testing.T) {
 			t.Parallel()
@@ -42,7 +43,11 @@ func TestDoctorOfNamedRoles(t *testing.T) {
 			require.Empty(t, failed)
 			if !slices.Contains(tries, "rpc") { // that tries until its time is over
 				_, failed = examined([]string{"resetkeys"})
-				require.Equal(t, tries[len(tries)-1:], failed)
+				last := tries[len(tries)-1:]
+				if slices.Contains(tries, "queues") {
+					last = tries[len(tries)-2:]
+				}
+				require.Equal(t, last, failed)
 			}
 		})
 	}

@@ -15,7 +15,7 @@ import (
 func jobsCommands() []*command {
 	return []*command{
 		jobsLsCommand(), jobsShowCommand(), jobsRequeueCommand(), jobsCancelCommand(), jobsBuryCommand(),
-		jobsDeleteCommand(), jobsRescheduleCommand(),
+		jobsDeleteCommand(), jobsRescheduleCommand(), jobsReclaimCommand(),
 	}
 }
 

@@ -29,9 +29,12 @@ func (s *session) withQueue(f func(ctx context.Context, q *queue.Queue) error) e
 // withQueueOn runs f with the queue and the client that it is on.
 func (s *session) withQueueOn(f func(ctx context.Context, client lua.Client, q *queue.Queue) error) error {
 	return s.withClient(func(ctx context.Context, client lua.Client) error {
-		// The bound of the dead set is the consumers': a command deletes dead jobs only where it says so.
+		// The bounds of failures and of the dead set are the consumers': a command buries or deletes only where it says
+		// so.
 		dead := queue.DeadLimits{Jobs: -1}
-		q, err := queue.New(client, s.args[0], &queue.Options{Prefix: s.prefix, Tag: s.tag, Dead: dead})
+		q, err := queue.New(client, s.args[0], &queue.Options{
+			Prefix: s.prefix, Tag: s.tag, Dead: dead, MaxFailures: -1,
+		})
 		if err != nil {
 			return err
 		}
@@ -52,6 +55,7 @@ type queueRow struct {
 	Ready     int    `json:"ready"`
 	Scheduled int    `json:"scheduled"`
 	Leased    int    `json:"leased"`
+	Lapsed    int    `json:"lapsed"`
 	Dead      int    `json:"dead"`
 	OldestMS  *int64 `json:"oldest_ms"`
 	Paused    bool   `json:"paused"`
@@ -59,6 +63,8 @@ type queueRow struct {
 	Failed    int    `json:"failed"`
 	Died      int    `json:"died"`
 	Expired   int    `json:"expired"`
+	// Consumers is null where this user may not read the list of processes.
+	Consumers *int `json:"consumers"`
 }
 
 func queuesLsCommand() *command {
@@ -67,9 +73,11 @@ func queuesLsCommand() *command {
 		name: "queues ls", args: "[flags]",
 		about: "List the queues, with their jobs and today's counts.",
 		detail: `Lists the queues under --prefix that a process has pushed to, consumed or polled in the
-last 90 days. The counts are those of Consume today, UTC, at most 5 s old.`,
-		output: `{"queue","tag","ready","scheduled","leased","dead","oldest_ms","paused","processed","failed","died","expired"} for
-  each queue, on a terminal a table; processed, failed, died, expired: today`,
+last 90 days. The counts are those of Consume today, UTC, at most 5 s old. Lapsed are leased jobs
+whose worker died or stalled: a consumer takes them back, or jobs reclaim.`,
+		output: `{"queue","tag","ready","scheduled","leased","lapsed","dead","oldest_ms","paused","processed","failed","died","expired",
+  "consumers"} for each queue, on a terminal a table; processed, failed, died, expired: today; consumers: the
+  processes that consume it, by their reports`,
 		example: `luatomic queues ls`,
 		flags: func(fs *flag.FlagSet) {
 			fs.Var(watch, "watch", "list again every `INTERVAL`, 1s if left out, until Ctrl-C")
@@ -93,11 +101,16 @@ func listQueues(ctx context.Context, s *session, client lua.Client) error {
 	if err != nil {
 		return err
 	}
-	out := s.rows("QUEUE", "TAG", "READY", "SCHEDULED", "LEASED", "DEAD", "OLDEST", "PAUSED", "PROCESSED", "FAILED")
-	return eachQueue(ctx, client, queues, out, listQueue)
+	out := s.rows("QUEUE", "TAG", "READY", "SCHEDULED", "LEASED", "LAPSED", "DEAD", "OLDEST", "PAUSED", "PROCESSED",
+		"FAILED", "CONSUMERS")
+	processes, unread := queue.Workers(ctx, client, s.prefix)
+	return errors.Join(eachQueue(ctx, client, queues, out, func(ctx context.Context, q *queue.Queue) (line, error) {
+		return listQueue(ctx, q, processes, unread == nil)
+	}), unread)
 }
 
-func listQueue(ctx context.Context, q *queue.Queue) (line, error) {
+// listQueue reads a queue. Nobody's waiting for its jobs is told by the processes, where those could be read.
+func listQueue(ctx context.Context, q *queue.Queue, processes []queue.Worker, read bool) (line, error) {
 	st, err := q.Stats(ctx)
 	if err != nil {
 		return line{}, err
@@ -108,21 +121,31 @@ func listQueue(ctx context.Context, q *queue.Queue) (line, error) {
 	}
 	row := queueRow{
 		Queue: label(q.Name()), Tag: label(q.Tag()), Ready: st.Ready, Scheduled: st.Scheduled, Leased: st.Leased,
-		Dead: st.Dead, OldestMS: age(st), Paused: st.Paused,
+		Lapsed: st.Lapsed, Dead: st.Dead, OldestMS: age(st), Paused: st.Paused,
 		Processed: days[0].Processed, Failed: days[0].Failed, Died: days[0].Dead, Expired: days[0].Expired,
 	}
-	return line{row, []any{row.Queue, row.Tag, row.Ready, row.Scheduled, row.Leased, row.Dead,
-		ago(st.Oldest.Or(time.Time{}), st.Now), row.Paused, row.Processed, row.Failed}}, nil
+	consumers := any("?")
+	if read {
+		n := q.ConsumedBy(processes)
+		row.Consumers, consumers = &n, paint(n == 0 && waiting(st), red, n)
+	}
+	return line{row, []any{row.Queue, row.Tag, row.Ready, row.Scheduled, row.Leased,
+		paint(row.Lapsed > 0, red, row.Lapsed), row.Dead, ago(st.Oldest.Or(time.Time{}), st.Now), row.Paused,
+		row.Processed, row.Failed, consumers}}, nil
 }
+
+// waiting reports whether a consumer would have something to do now.
+func waiting(st queue.Stats) bool { return st.Ready+st.Lapsed > 0 && !st.Paused }
 
 func queuesWorkersCommand() *command {
 	return &command{
 		name: "queues workers", args: "[flags]",
 		about: "List the processes that consume queues, and the jobs that each holds.",
-		detail: `What a process had at its last report, at most 5 s ago. A process that was killed stays for
-15 s.`,
-		output: `{"id","host","pid","version","started","consumers":[{"queue","tag","concurrency","holds","holding":[{"id","attempt",
-  "since"}]}]} for each process, on a terminal a table; holding: the 100 jobs it has had longest`,
+		detail: `What a process had at its last report. A process reports every 5 s; one that was killed or
+stalls stays for 15 s, with its last report.`,
+		output: `{"id","host","pid","version","started","reported","consumers":[{"queue","tag","concurrency","holds","holding":[{"id","attempt",
+  "since"}]}]} for each process, on a terminal a table; holding: the 100 jobs it has had
+  longest; reported: when its last report came`,
 		example: `luatomic queues workers`,
 		flags:   func(*flag.FlagSet) {},
 		check:   func(s *session) error { return s.noArgs() },
@@ -144,7 +167,7 @@ func queuesWorkersCommand() *command {
 
 // printWorkers prints a line for each process, or on a terminal one for each of its consumers.
 func (s *session) printWorkers(workers []queue.Worker, now time.Time) error {
-	out := s.rows("HOST", "PID", "VERSION", "STARTED", "QUEUE", "TAG", "HOLDS", "OF", "LONGEST")
+	out := s.rows("HOST", "PID", "VERSION", "STARTED", "REPORTED", "QUEUE", "TAG", "HOLDS", "OF", "LONGEST")
 	for _, w := range workers {
 		if !s.tables {
 			if err := out.add(w); err != nil {
@@ -157,7 +180,9 @@ func (s *session) printWorkers(workers []queue.Worker, now time.Time) error {
 			if len(c.Holding) > 0 {
 				longest = show.Label(c.Holding[0].ID) + " " + ago(c.Holding[0].Since, now)
 			}
-			if err := out.add(nil, w.Host, w.PID, w.Version, ago(w.Started, now), label(c.Queue), label(c.Tag),
+			reported := paint(now.Sub(w.Reported) > 7*time.Second, yellow, ago(w.Reported, now))
+			if err := out.add(nil, w.Host, w.PID, w.Version, ago(w.Started, now), reported,
+				label(c.Queue), label(c.Tag),
 				c.Holds, c.Concurrency, longest); err != nil {
 				return err
 			}

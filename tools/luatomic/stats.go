@@ -83,11 +83,12 @@ func statsCommand() *command {
 		name: "stats", args: "QUEUE... [flags]", tagged: true,
 		about: "Count the jobs of queues.",
 		detail: `Only reads. A queue that is empty and that no process has used fails. A job whose lease has
-ended counts as leased until a consumer takes it back. The rates of --watch are of what consumers
+ended counts as leased, and as lapsed, until a consumer takes it back. The rates of --watch are of what consumers
 report each 5 s. Pushed are the jobs by which the queue has grown, and those that were processed or
 expired; a deleted or cancelled one counts against it. In a dialect of Sidekiq the totals come first, and QUEUE
 may be left out: all queues.`,
-		output: `{"queue","ready","scheduled","leased","dead","oldest_ms","next_due","now","paused","limit","dead_bytes"}
+		output: `{"queue","ready","scheduled","leased","lapsed","dead","oldest_ms","next_due","now","paused","limit",
+  "dead_bytes"}
   for each queue; oldest_ms: age of the oldest ready job or null; next_due: Unix ms or null; now: the
   server's time in Unix ms; limit: null without one; dead_bytes: the bodies of dead jobs. With --watch also
   "pushed_per_second","processed_per_second","failed_per_second": in the last 10 s, null in the first 4 s.
@@ -134,6 +135,7 @@ type statsResult struct {
 	Ready     int    `json:"ready"`
 	Scheduled int    `json:"scheduled"`
 	Leased    int    `json:"leased"`
+	Lapsed    int    `json:"lapsed"`
 	Dead      int    `json:"dead"`
 	OldestMS  *int64 `json:"oldest_ms"`
 	NextDue   *int64 `json:"next_due"`
@@ -145,7 +147,8 @@ type statsResult struct {
 
 func statsOf(q *queue.Queue, st queue.Stats) statsResult {
 	out := statsResult{
-		Queue: label(q.Name()), Ready: st.Ready, Scheduled: st.Scheduled, Leased: st.Leased, Dead: st.Dead,
+		Queue: label(q.Name()), Ready: st.Ready, Scheduled: st.Scheduled, Leased: st.Leased, Lapsed: st.Lapsed,
+		Dead:    st.Dead,
 		NextDue: milli(st.NextDue), Now: st.Now.UnixMilli(), Paused: st.Paused, DeadBytes: st.DeadBytes,
 	}
 	if st.Limit > 0 {
@@ -169,7 +172,7 @@ type counting struct {
 }
 
 func (c *counting) all(ctx context.Context, client lua.Client, queues []*queue.Queue) error {
-	columns := []string{"QUEUE", "READY", "SCHEDULED", "LEASED", "DEAD", "OLDEST", "PAUSED"}
+	columns := []string{"QUEUE", "READY", "SCHEDULED", "LEASED", "LAPSED", "DEAD", "OLDEST", "PAUSED"}
 	if c.rates != nil {
 		columns = append(columns, "PUSHED/S", "PROCESSED/S", "FAILED/S")
 	}
@@ -190,7 +193,8 @@ func (c *counting) one(ctx context.Context, q *queue.Queue) (line, error) {
 	}
 	row := statsOf(q, st)
 	cells := []any{
-		row.Queue, row.Ready, row.Scheduled, row.Leased, paint(row.Dead > 0, red, row.Dead),
+		row.Queue, row.Ready, row.Scheduled, row.Leased, paint(row.Lapsed > 0, red, row.Lapsed),
+		paint(row.Dead > 0, red, row.Dead),
 		ago(st.Oldest.Or(time.Time{}), st.Now), paint(row.Paused, yellow, row.Paused),
 	}
 	if c.rates == nil {

@@ -48,14 +48,14 @@ func TestTablesOfTheCommands(t *testing.T) {
 	e := &env{t: t, url: server.URL(), prefix: "app:"}
 	furnished(t, server, e.prefix)
 	e.looks(exitDone, "stats mail",
-		"QUEUE READY SCHEDULED LEASED DEAD OLDEST PAUSED",
-		"mail 1 1 1 1 "+someAge+" false")
+		"QUEUE READY SCHEDULED LEASED LAPSED DEAD OLDEST PAUSED",
+		"mail 1 1 1 0 1 "+someAge+" false")
 	e.looks(exitDone, "queues ls",
-		"QUEUE TAG READY SCHEDULED LEASED DEAD OLDEST PAUSED PROCESSED FAILED",
-		"mail 1 1 1 1 "+someAge+" false 0 0")
+		"QUEUE TAG READY SCHEDULED LEASED LAPSED DEAD OLDEST PAUSED PROCESSED FAILED CONSUMERS",
+		"mail 1 1 1 0 1 "+someAge+" false 0 0 1")
 	e.looks(exitDone, "queues workers",
-		"HOST PID VERSION STARTED QUEUE TAG HOLDS OF LONGEST",
-		`\S+ \d+ \S+ `+someAge+" mail 1 1 held "+someAge)
+		"HOST PID VERSION STARTED REPORTED QUEUE TAG HOLDS OF LONGEST",
+		`\S+ \d+ \S+ `+someAge+" "+someAge+" mail 1 1 held "+someAge)
 	e.looks(exitDone, "jobs ls mail",
 		"ID STATE AT FAILURES KIND REASON",
 		"ready ready "+someAge+" 0",

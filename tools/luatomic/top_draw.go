@@ -178,24 +178,39 @@ func tagged(name, tag label) string {
 func (p *topPicture) queueTable() topTable {
 	columns := []string{"QUEUE", "", "READY", "RUN", "DEAD", "SCHED", "OLDEST", "FAIL/S", "DONE/S", "PUSH/S"}
 	return lay(p, "queues", p.view.queues, "no queue is in use", columns, func(q topQueue) []any {
-		name, paused := tagged(q.Queue, q.Tag), any("")
+		name, mark := tagged(q.Queue, q.Tag), any("")
 		switch {
 		case q.hidden: // luatomic stats says why
 			return []any{name, painted{"hidden", yellow}, "-", "-", "-", "-", "-", "-", "-", "-"}
 		case q.Paused:
-			paused = painted{"paused", yellow}
+			mark = painted{"paused", yellow}
+		case q.Lapsed > 0:
+			mark = painted{fmt.Sprint(q.Lapsed, " lapsed"), red}
+		case q.idle:
+			mark = painted{"no consumer", red}
 		}
-		return []any{name, paused, q.Ready, q.Leased, paint(q.Dead > 0, red, q.Dead), q.Scheduled, q.oldest,
+		return []any{name, mark, q.Ready, q.Leased - q.Lapsed, paint(q.Dead > 0, red, q.Dead), q.Scheduled, q.oldest,
 			orNone(q.queueRates.Failed), orNone(q.queueRates.Processed), orNone(q.Pushed)}
 	})
 }
 
 func (p *topPicture) runningTable(now time.Time) topTable {
 	columns := []string{"JOB", "QUEUE", "TAKEN", "PROCESS", "ATTEMPT", "KIND"}
-	return lay(p, "jobs", p.view.running, "no job is running", columns, func(j topJob) []any {
+	return lay(p, "jobs", p.view.running, p.noneRuns(), columns, func(j topJob) []any {
 		return []any{label(j.holding.ID), j.queue, ago(j.holding.Since, now), j.process, j.holding.Attempt,
 			j.holding.Kind}
 	})
+}
+
+// noneRuns says what an empty table of running jobs means. A process reports its jobs every five seconds, and a program
+// that only takes reports none.
+func (p *topPicture) noneRuns() string {
+	for _, q := range p.view.queues.rows {
+		if q.Leased > q.Lapsed {
+			return "no process has reported a running job yet"
+		}
+	}
+	return "no job is running"
 }
 
 func (p *topPicture) lockTable(now time.Time) topTable {

@@ -43,6 +43,7 @@ type topQueue struct {
 	queueRow
 	oldest any
 	queueRates
+	idle   bool // jobs wait, and no process consumes the queue
 	hidden bool // it cannot be shown
 }
 
@@ -81,6 +82,9 @@ type topReader struct {
 	calls  meter.Meter
 	view   topView
 	buses  []string
+	// processes are those that consume, as far as this user may read them.
+	processes []queue.Worker
+	consumed  bool // processes is what the server has now
 	// scan is when the keys may be searched again.
 	scan time.Time
 }
@@ -123,8 +127,8 @@ func (r *topReader) read(ctx context.Context) {
 		next.ahead = server.Sub(next.at)
 	}
 	next.away = nil
-	next.queues = readPart(ctx, r, r.readQueues)
 	next.running = readPart(ctx, r, r.readRunning)
+	next.queues = readPart(ctx, r, r.readQueues)
 	if now := time.Now(); now.After(r.scan) {
 		next.locks = readPart(ctx, r, r.readLocks)
 		next.nodes.part, next.nodes.err = r.findBuses(ctx)
@@ -200,8 +204,21 @@ func (r *topReader) readQueues(ctx context.Context) (out []topQueue, part bool, 
 		away = errors.Join(away, hidden.err())
 	}
 	err = errors.Join(err, away)
-	slices.SortStableFunc(out, func(a, b topQueue) int { return cmp.Compare(b.Ready+b.Leased, a.Ready+a.Leased) })
+	slices.SortStableFunc(out, func(a, b topQueue) int {
+		return cmp.Or(cmp.Compare(b.alarm(), a.alarm()), cmp.Compare(b.Ready+b.Leased, a.Ready+a.Leased))
+	})
 	return out, part, err
+}
+
+// alarm is above 0 for a queue that needs a person: those come first.
+func (q topQueue) alarm() int {
+	switch {
+	case q.Lapsed > 0:
+		return 2
+	case q.idle:
+		return 1
+	}
+	return 0
 }
 
 func (r *topReader) readQueue(ctx context.Context, q *queue.Queue) (out topQueue, err error) {
@@ -210,6 +227,7 @@ func (r *topReader) readQueue(ctx context.Context, q *queue.Queue) (out topQueue
 		return out, err
 	}
 	out.Ready, out.Scheduled, out.Leased, out.Dead, out.Paused = st.Ready, st.Scheduled, st.Leased, st.Dead, st.Paused
+	out.Lapsed, out.idle = st.Lapsed, r.consumed && waiting(st) && q.ConsumedBy(r.processes) == 0
 	out.oldest = strings.TrimSuffix(ago(st.Oldest.Or(time.Time{}), st.Now), " ago")
 	out.queueRates, err = r.rates.of(ctx, q, st)
 	return out, err
@@ -222,6 +240,7 @@ func (r *topReader) readRunning(ctx context.Context) (out []topJob, _ bool, err 
 		workers, err = queue.Workers(ctx, r.client, r.prefix)
 		return err
 	})
+	r.processes, r.consumed = workers, err == nil
 	for _, w := range workers {
 		for _, c := range w.Consumers {
 			for _, h := range c.Holding {

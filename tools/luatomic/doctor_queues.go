@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/queue"
+)
+
+// doctorQueues is how many queues doctor looks at.
+const doctorQueues = 500
+
+// unserved is a queue with jobs that no process works on.
+type unserved struct {
+	queue *queue.Queue
+	st    queue.Stats
+}
+
+// examineQueues looks for jobs that no process works on: leases that have ended and that no consumer takes back, and
+// jobs of a queue that no process consumes.
+func (p *probeUse) examineQueues(ctx context.Context) checkResult {
+	r := checkResult{Check: "queues"}
+	all, err := queue.Queues(ctx, p.client, &queue.Options{Prefix: p.prefix})
+	processes, unread := queue.Workers(ctx, p.client, p.prefix)
+	if err = errors.Join(err, unread); err != nil {
+		r.Detail = "not read: " + oneLine(err)
+		return r
+	}
+	looked := all[:min(len(all), doctorQueues)]
+	stats := make([]queue.Stats, len(looked))
+	errs := nodes.EachQueue(ctx, p.client, looked, func(ctx context.Context, i int) (err error) {
+		stats[i], err = looked[i].Stats(ctx)
+		return err
+	})
+	var lapsed, idle []unserved
+	for i, q := range looked {
+		switch u := (unserved{q, stats[i]}); {
+		case errs[i] != nil: // luatomic queues ls says why
+		case u.st.Lapsed > 0:
+			lapsed = append(lapsed, u)
+		case waiting(u.st) && q.ConsumedBy(processes) == 0:
+			idle = append(idle, u)
+		}
+	}
+	r.judge(len(all), lapsed, idle)
+	return r
+}
+
+// judge fails for leases that have ended, and warns of jobs that wait: what consumes them may be started later.
+func (r *checkResult) judge(queues int, lapsed, idle []unserved) {
+	ok, cure := len(lapsed) == 0, ""
+	var said []string
+	if len(lapsed) > 0 {
+		first := lapsed[0]
+		said = append(said, fmt.Sprintf("%s with leases that have ended and that nobody takes back, the first %q: %d",
+			several(len(lapsed), "queue"), first.queue.Name(), first.st.Lapsed))
+		cure = "start a consumer, or luatomic jobs reclaim " + argument(first.queue)
+	}
+	if len(idle) > 0 {
+		first := idle[0]
+		said = append(said, fmt.Sprintf("%s with jobs that nobody consumes, the first %q: %d ready",
+			several(len(idle), "queue"), first.queue.Name(), first.st.Ready))
+		if cure == "" {
+			cure = "start a consumer of it; luatomic queues ls lists the others"
+		}
+	}
+	r.OK, r.Detail = &ok, strings.Join(said, "; ")
+	if cure != "" {
+		r.Cure = &cure
+		return
+	}
+	r.Detail = "no lease has ended unseen, and no job waits without a consumer, in " + several(queues, "queue")
+}
+
+// several is a number of things by their name.
+func several(n int, name string) string {
+	if n == 1 {
+		return "1 " + name
+	}
+	return fmt.Sprintf("%d %ss", n, name)
+}
+
+// readsQueues reports whether a program of the roles may read what is in the queues.
+func (p *probeUse) readsQueues() bool {
+	return p.does(luatomic.RoleProducer, luatomic.RoleConsumer, luatomic.RolePage)
+}

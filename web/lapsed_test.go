@@ -1,0 +1,47 @@
+package web_test
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/queue"
+	"github.com/luatomic/luatomic/web"
+)
+
+// lapse takes a job and ends its lease, as if its worker had died long ago.
+func (s *site) lapse(q *queue.Queue, id string) {
+	s.t.Helper()
+	_, err := q.Push(s.t.Context(), queue.Job{ID: id})
+	require.NoError(s.t, err)
+	taken, err := q.Take(s.t.Context(), 1)
+	require.NoError(s.t, err)
+	require.Len(s.t, taken.Deliveries, 1)
+	require.NoError(s.t, s.client.ZAdd(s.t.Context(), s.prefix+"{"+q.Name()+"}:l",
+		redis.Z{Score: lab.Past, Member: id}).Err())
+}
+
+// The page says which leases have ended and that nobody consumes, and takes the jobs back.
+func TestThePageTakesLapsedJobsBack(t *testing.T) {
+	t.Parallel()
+	var log []web.Action
+	s := newSite(t, web.Options{Write: true, OnAction: func(_ *http.Request, a web.Action) { log = append(log, a) }})
+	q := s.queue("mail")
+	s.lapse(q, "held")
+	require.Contains(t, s.ok("/"), ">1 lapsed<")
+	body := s.ok("/queue?name=mail")
+	require.Contains(t, body, "No process consumes this queue")
+	require.Contains(t, body, `value="reclaim"`)
+	r := s.do(http.MethodPost, "/queue/settings?name=mail", url.Values{"verb": {"reclaim"}})
+	require.Equal(t, http.StatusOK, r.code, r.body)
+	require.Contains(t, r.body, "has 1 job back")
+	st := s.stats(q)
+	require.Equal(t, []int{1, 0}, []int{st.Ready, st.Lapsed})
+	require.Equal(t, 1, log[0].Done)
+	require.NotContains(t, s.ok("/queue?name=mail"), `value="reclaim"`)
+	require.Contains(t, s.ok("/"), ">no consumer<")
+}
