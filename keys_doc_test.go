@@ -33,7 +33,7 @@ func TestDocsOfTheQueueNameTheKeysOfTheScripts(t *testing.T) {
 		"Extend": "queue_extend", "Reclaim": "queue_reclaim", "Promote": "delayed_promote", "BuryJobs": "queue_bury",
 		"Cancel": "queue_cancel", "Reschedule": "queue_reschedule", "Requeue": "queue_requeue", "Trim": "queue_trim",
 		"Pause": "queue_control", "Resume": "queue_control", "SetLimit": "queue_control", "Stats": "queue_stats",
-		"Find": "queue_find", "Peek": "queue_peek", "Audit": "queue_mend",
+		"Release": "queue_nack", "Find": "queue_find", "Peek": "queue_peek", "Audit": "queue_mend",
 	} {
 		_, keys, ok := strings.Cut(strings.Join(strings.Fields(docs[method]), " "), "Keys: ")
 		require.True(t, ok, "%s names no keys", method)

@@ -11,7 +11,7 @@ import (
 )
 
 // QueueFindSHA is the SHA-1 of queue_find.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueFindSHA = "e27cf0388547ede85971ad1ce2c334cfae25ec44"
+const QueueFindSHA = "b4ff86bfac5d9bff7a55e1efbec07620954909f5"
 
 // QueueFindScript is scripts/queue_find.lua.
 var QueueFindScript = lua.Script{
@@ -69,8 +69,8 @@ type QueueFindRow struct {
 //   - KEYS[5]: failures, hash: id to the number of its failed deliveries, id and a line feed to the
 //     last reason.
 //   - KEYS[6]: options, hash: id to the options of a job, which queue_push.lua wrote.
-//   - Reply: state: 0 ready, 1 scheduled, 2 leased, 3 dead, 4 absent; at: in ms, as queue_peek.lua
-//     has it, 0 for none.
+//   - Reply: state: 0 ready, 1 scheduled, 2 leased, 3 dead, 4 absent; at: as queue_peek.lua has it,
+//     0 for none.
 //   - Cost: O(1) for each id, and its body.
 func QueueFind(ctx context.Context, c lua.Client, p QueueFindParams) ([]QueueFindRow, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueueFind)

@@ -6,14 +6,13 @@ import (
 	"context"
 	"math"
 	"strconv"
-	"time"
 
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/scripts"
 )
 
 // QueuePeekSHA is the SHA-1 of queue_peek.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePeekSHA = "76f70d31b19b86152364d9eb34aa91abb69b52a1"
+const QueuePeekSHA = "a70cbbb932cc1971ff81ae9a3f9696a016793840"
 
 // QueuePeekScript is scripts/queue_peek.lua.
 var QueuePeekScript = lua.Script{
@@ -79,7 +78,7 @@ func (v QueuePeekState) String() string {
 // QueuePeekJob is one row of QueuePeekResult.Jobs.
 type QueuePeekJob struct {
 	ID       string
-	At       time.Time
+	At       int64
 	Body     []byte
 	Failures int64
 	Reason   string
@@ -104,8 +103,8 @@ type QueuePeekResult struct {
 //   - KEYS[6]: failures, hash: id to the number of its failed deliveries, id and a line feed to the
 //     last reason.
 //   - KEYS[7]: options, hash: id to the options of a job, which queue_push.lua wrote.
-//   - Reply: rest: the offset of the first job that would be too much; at: enqueued, due, end of
-//     the lease, or death.
+//   - Reply: rest: the offset of the first job that would be too much; at: enqueued, due or died,
+//     in ms; of a leased job the end of its lease, in us.
 //   - Cost: O(log n + offset) and O(1) for each job; O(offset) for ready ones.
 func QueuePeek(ctx context.Context, c lua.Client, p QueuePeekParams) (QueuePeekResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueuePeek)
@@ -145,7 +144,7 @@ func decodeQueuePeek(r *lua.Reply) QueuePeekResult {
 		for i := range v.Jobs {
 			e := &v.Jobs[i]
 			e.ID = rows.String("id")
-			e.At = rows.TimeMilli("at")
+			e.At = rows.Int("at")
 			e.Body = rows.Bytes("body")
 			e.Failures = rows.Int("failures")
 			e.Reason = rows.String("reason")

@@ -93,6 +93,8 @@ type Peeked struct {
 	// At is when the job was enqueued, is due, loses its lease, or died, depending on its state. It is by the server's
 	// clock.
 	At time.Time
+	// Fence is what Release needs to end the lease of a Leased job. It is 0 in the other states.
+	Fence int64
 	// Failures counts failed deliveries. Reason is the reason of the last failure.
 	Failures int
 	Reason   string
@@ -134,7 +136,7 @@ func (q *Queue) Find(ctx context.Context, ids ...string) (out []Found, tooLong e
 				f.Details = decodeDetails(r.Options)
 			}
 			if r.At > 0 {
-				f.At = time.UnixMilli(r.At)
+				f.at(f.State, r.At)
 			}
 			out = append(out, f)
 		}
@@ -163,7 +165,7 @@ func (q *Queue) Peek(ctx context.Context, state State, offset, max int) ([]Peeke
 			return nil, q.wrap("peek at", err)
 		}
 		for _, j := range r.Jobs {
-			out = append(out, peeked(j))
+			out = append(out, peeked(state, j))
 		}
 		rest, more := r.Rest.Get()
 		if !more {
@@ -177,8 +179,17 @@ func (q *Queue) Peek(ctx context.Context, state State, offset, max int) ([]Peeke
 	}
 }
 
-func peeked(j gen.QueuePeekJob) Peeked {
-	p := Peeked{ID: j.ID, Body: j.Body, At: j.At, Failures: int(j.Failures), Reason: j.Reason}
+// at keeps the time of a job: in ms, of a leased job the end of its lease in us, which is its fence.
+func (p *Peeked) at(state State, at int64) {
+	if state == Leased {
+		p.Fence, at = at, at/1000
+	}
+	p.At = time.UnixMilli(at)
+}
+
+func peeked(state State, j gen.QueuePeekJob) Peeked {
+	p := Peeked{ID: j.ID, Body: j.Body, Failures: int(j.Failures), Reason: j.Reason}
+	p.at(state, j.At)
 	if j.Options != "" {
 		p.Details = decodeDetails(j.Options)
 	}

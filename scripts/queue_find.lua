@@ -15,7 +15,7 @@
 ---@arg    bytes  int  min=1  stop before the bodies exceed this; one job is always read
 ---@args   id  string  max=200
 ---@reply  (state int, at int, body bytes, failures int, reason string, options string)[]  state: 0 ready,
----        1 scheduled, 2 leased, 3 dead, 4 absent; at: in ms, as queue_peek.lua has it, 0 for none
+---        1 scheduled, 2 leased, 3 dead, 4 absent; at: as queue_peek.lua has it, 0 for none
 ---@cost   O(1) for each id, and its body
 
 local scheduled, leases, dead, bodies, failures, options = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -40,9 +40,6 @@ for i = 2, #ARGV do
     if score then
       state, at = k, tonumber(score)
     end
-  end
-  if state == 2 then
-    at = math.floor(at / 1000)
   end
   at = at and math.min(at, 2 ^ 53) -- a reply has no greater numbers
   if not body or count[1] == 'x' and state ~= 2 then

@@ -13,8 +13,9 @@
 ---@arg    offset  int  min=0
 ---@arg    max     int  min=1 max=200
 ---@arg    bytes   int  min=1  stop before the bodies exceed this; one job is always read
----@reply  (rest int?, jobs (id string, at time.ms, body bytes, failures int, reason string, options string)[])
----        rest: the offset of the first job that would be too much; at: enqueued, due, end of the lease, or death
+---@reply  (rest int?, jobs (id string, at int, body bytes, failures int, reason string, options string)[])
+---        rest: the offset of the first job that would be too much; at: enqueued, due
+---        or died, in ms; of a leased job the end of its lease, in us
 ---@cost   O(log n + offset) and O(1) for each job; O(offset) for ready ones
 
 local ready, scheduled, leases, dead, bodies, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -34,9 +35,6 @@ elseif state == '1' then
   found = redis.call('ZRANGE', scheduled, offset, last, 'WITHSCORES')
 elseif state == '2' then
   found = redis.call('ZRANGE', leases, offset, last, 'WITHSCORES')
-  for i = 2, #found, 2 do
-    found[i] = math.floor(found[i] / 1000)
-  end
 else
   found = redis.call('ZRANGE', dead, offset, last, 'WITHSCORES')
 end

@@ -38,6 +38,8 @@ type change struct {
 	Passed int `json:"passed,omitempty"`
 	// Stayed says which jobs stay dead of those that were tried, where some are left.
 	Stayed *fault `json:"stayed,omitempty"`
+	// Fence is that of the lease that a release is for, where it has moved since it was shown.
+	Fence int64 `json:"fence,omitempty"`
 	// Confirm says that nothing has changed yet: send it again with confirm=Count.
 	Confirm bool `json:"confirm,omitempty"`
 
@@ -77,6 +79,9 @@ func (h *handler) changeJobs(ctx context.Context, q *request) (answer, error) {
 	st, err := h.known(ctx, of)
 	if err != nil {
 		return answer{}, err
+	}
+	if q.get("verb") == "release" && q.get("all") == "" {
+		return h.releaseJob(ctx, q, of)
 	}
 	c, err := changeOf(q, of, st)
 	if err != nil {

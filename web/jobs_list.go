@@ -20,12 +20,13 @@ type jobRow struct {
 	Reason   string            `json:"reason,omitempty"`
 	Headers  map[string]string `json:"headers,omitempty"`
 	Bytes    int               `json:"bytes"`
+	Fence    int64             `json:"fence,omitempty"`
 }
 
 // row is the job without what the role may not see.
 func (role Role) row(f queue.Found) jobRow {
 	row := jobRow{ID: show.Name(f.ID), State: f.State.String(), Failures: f.Failures, Kind: show.Name(f.Kind),
-		Bytes: len(f.Body)}
+		Bytes: len(f.Body), Fence: f.Fence}
 	if !f.At.IsZero() {
 		at := written(f.At)
 		row.At = &at

@@ -1,9 +1,11 @@
 package web_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -44,4 +46,42 @@ func TestThePageTakesLapsedJobsBack(t *testing.T) {
 	require.Equal(t, 1, log[0].Done)
 	require.NotContains(t, s.ok("/queue?name=mail"), `value="reclaim"`)
 	require.Contains(t, s.ok("/"), ">no consumer<")
+}
+
+// The page takes a job from its worker under the fence that it has shown, and asks anew where that has moved.
+func TestThePageReleasesAJob(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, web.Options{Write: true})
+	q := s.queue("mail")
+	_, err := q.Push(t.Context(), queue.Job{ID: "held"})
+	require.NoError(t, err)
+	taken, err := q.Take(t.Context(), 1)
+	require.NoError(t, err)
+	require.Contains(t, s.ok("/job?name=mail&id=held"), `value="release"`)
+	var shown struct{ Fence int64 }
+	s.read("/job.json?name=mail&id=held", &shown)
+	require.NoError(t, taken.Deliveries[0].Extend(t.Context(), time.Hour))
+
+	form := url.Values{"verb": {"release"}, "state": {"leased"}, "id": {"held"}, "fence": {fmt.Sprint(shown.Fence)}}
+	var got struct {
+		Confirm bool
+		Fence   int64
+		Done    int
+	}
+	s.post("/jobs.json?name=mail", form, &got)
+	require.True(t, got.Confirm)
+	require.NotEqual(t, shown.Fence, got.Fence)
+	require.Equal(t, 1, s.stats(q).Leased, "nothing has changed")
+	require.Contains(t, s.do(http.MethodPost, "/jobs?name=mail", form).body,
+		fmt.Sprintf(`name="fence" value="%d"`, got.Fence))
+
+	form.Set("fence", fmt.Sprint(got.Fence))
+	s.post("/jobs.json?name=mail", form, &got)
+	require.Equal(t, 1, got.Done)
+	st := s.stats(q)
+	require.Equal(t, []int{1, 0}, []int{st.Ready, st.Leased})
+	require.ErrorIs(t, taken.Deliveries[0].Ack(t.Context()), queue.ErrLeaseLost)
+	require.Equal(t, http.StatusConflict, s.do(http.MethodPost, "/jobs?name=mail", form).code, "it is ready now")
+	form.Del("fence")
+	require.Equal(t, http.StatusBadRequest, s.do(http.MethodPost, "/jobs?name=mail", form).code)
 }

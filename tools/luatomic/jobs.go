@@ -15,7 +15,7 @@ import (
 func jobsCommands() []*command {
 	return []*command{
 		jobsLsCommand(), jobsShowCommand(), jobsRequeueCommand(), jobsCancelCommand(), jobsBuryCommand(),
-		jobsDeleteCommand(), jobsRescheduleCommand(), jobsReclaimCommand(),
+		jobsDeleteCommand(), jobsRescheduleCommand(), jobsReclaimCommand(), jobsReleaseCommand(),
 	}
 }
 
@@ -53,12 +53,13 @@ type jobRow struct {
 	Kind     label             `json:"kind"`
 	Headers  map[string]string `json:"headers"`
 	Bytes    int               `json:"bytes"`
+	Fence    int64             `json:"fence,omitempty"`
 }
 
 func rowOf(f queue.Found) jobRow {
 	row := jobRow{
 		ID: label(f.ID), State: f.State.String(), Failures: f.Failures, Reason: f.Reason, Kind: label(f.Kind),
-		Headers: f.Headers, Bytes: len(f.Body),
+		Headers: f.Headers, Bytes: len(f.Body), Fence: f.Fence,
 	}
 	if !f.At.IsZero() {
 		ms := f.At.UnixMilli()
@@ -67,7 +68,7 @@ func rowOf(f queue.Found) jobRow {
 	return row
 }
 
-const jobOutput = `"id","state","at","failures","reason","kind","headers","bytes"`
+const jobOutput = `"id","state","at","failures","reason","kind","headers","bytes","fence"?`
 
 func jobsLsCommand() *command {
 	var only stateFlag
@@ -78,7 +79,7 @@ func jobsLsCommand() *command {
 		detail: `Only reads. The jobs of each state come in the order in which they come up, at most 50 of
 each state. at is when a job was enqueued, is due, loses its lease or died. Of more than 200 jobs,
 or 1 MiB of bodies, one can be missing where others leave meanwhile.`,
-		output:  "{" + jobOutput + "} for each job, on a terminal a table; at: Unix ms",
+		output:  "{" + jobOutput + "} for each job, on a terminal a table; at: Unix ms; fence: of a leased job",
 		example: `luatomic jobs ls mail --state dead`,
 		flags: func(fs *flag.FlagSet) {
 			fs.Var(&only, "state", "`STATE`: ready, scheduled, leased or dead; all four if left out")

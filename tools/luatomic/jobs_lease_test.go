@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -72,4 +73,28 @@ func TestTopDoesNotDenyWhatRuns(t *testing.T) {
 	picture := strings.Join(p.lines(120, 40, time.Unix(1001, 0)), "\n")
 	require.Contains(t, picture, "no process has reported a running job yet")
 	require.NotContains(t, picture, "no job is running")
+}
+
+// A job is taken from its worker: by the fence that was shown, or whichever lease it has. The worker's ack is refused.
+func TestAJobIsReleasedFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	e.push("mail", queue.Job{ID: "held"}, queue.Job{ID: "ready"})
+	taken, err := e.queue("mail").Take(t.Context(), 1)
+	require.NoError(t, err)
+	shown := e.run("jobs", "show", "mail", "held").exits(exitDone).object()
+	fence := strconv.FormatInt(int64(shown["fence"].(float64)), 10)
+	require.NoError(t, taken.Deliveries[0].Extend(t.Context(), time.Hour))
+	c := e.run("jobs", "release", "mail", "held", "--fence", fence).exits(exitFailed)
+	require.Contains(t, c.stderr.String(), "it was renewed, or another worker has the job; nothing is changed")
+	c = e.run("jobs", "release", "mail", "ready").exits(exitFailed)
+	require.Contains(t, c.stderr.String(), `job "ready" is ready, and jobs release is for jobs that are leased`)
+	holds(t, e.run("jobs", "release", "mail", "held").exits(exitDone).object(),
+		map[string]any{"queue": "mail", "id": "held", "released": true})
+	require.ErrorIs(t, taken.Deliveries[0].Ack(t.Context()), queue.ErrLeaseLost)
+	again, err := e.queue("mail").Take(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, "held", again.Deliveries[0].ID, "it is at the head")
+	e.run("jobs", "release", "mail").exits(exitUsage)
+	e.run("jobs", "release", "mail", "held", "--fence", "0").exits(exitUsage)
 }
