@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -37,8 +38,8 @@ func (j *Job) plain() bool {
 	return j.Kind == "" && len(j.Headers) == 0 && j.MaxFailures == 0 && j.Timeout == 0 && j.ExpiresAt.IsZero()
 }
 
-// checkDetails returns an error if a queue with that lease cannot keep what the job has beside its body.
-func (j *Job) checkDetails(lease time.Duration) error {
+// checkDetails returns an error if a queue cannot keep what the job has beside its body.
+func (j *Job) checkDetails() error {
 	if j.Kind != "" {
 		if err := lua.CheckName("kind", j.Kind); err != nil {
 			return err
@@ -47,9 +48,6 @@ func (j *Job) checkDetails(lease time.Duration) error {
 	switch {
 	case j.Timeout < 0:
 		return &lua.RangeError{Field: "timeout", Value: j.Timeout.String(), Min: "0s"}
-	case j.Timeout > lease:
-		return fmt.Errorf("%w; raise queue.Options.Lease",
-			&lua.RangeError{Field: "timeout", Value: j.Timeout.String(), Max: "the lease, " + lease.String()})
 	case !j.ExpiresAt.IsZero() && !j.At.IsZero() && !j.ExpiresAt.After(j.At):
 		return &lua.RangeError{Field: "ExpiresAt", Value: j.ExpiresAt.Format(time.RFC3339Nano),
 			Min: "a time after At, " + j.At.Format(time.RFC3339Nano)}
@@ -85,7 +83,7 @@ func (j *Job) encodeDetails() string {
 	}
 	b := strconv.AppendInt(nil, expires, 10)
 	b = strconv.AppendInt(append(b, ':'), int64(j.MaxFailures), 10)
-	b = strconv.AppendInt(append(b, ':'), int64((j.Timeout+time.Millisecond-1)/time.Millisecond), 10)
+	b = strconv.AppendInt(append(b, ':'), clock.CeilMilli(j.Timeout), 10)
 	b = append(b, ':')
 	for _, text := range append([]string{j.Kind}, sortedPairs(j.Headers)...) {
 		b = append(strconv.AppendInt(b, int64(len(text)), 10), ':')

@@ -146,7 +146,6 @@ func TestBadDetails(t *testing.T) {
 		"headers: 65 items, at most 64": {queue.Job{Headers: many}, lua.ErrTooLarge},
 		"names that begin with luatomic- are reserved": {queue.Job{Headers: map[string]string{"Luatomic-Kind": "x"}},
 			lua.ErrBadName},
-		"raise queue.Options.Lease":     {queue.Job{Timeout: time.Second + 1}, lua.ErrOutOfRange},
 		"timeout: -1ns is out of range": {queue.Job{Timeout: -1}, lua.ErrOutOfRange},
 		"at least a time after At":      {queue.Job{At: at, ExpiresAt: at}, lua.ErrOutOfRange},
 		"kind":                          {queue.Job{Kind: "{"}, lua.ErrBadName},
@@ -220,6 +219,30 @@ func TestTimeoutOfAJob(t *testing.T) {
 	peeked, err := q.Peek(t.Context(), queue.Dead, 0, 1)
 	require.NoError(t, err)
 	require.Contains(t, peeked[0].Reason, queue.ErrTimeout.Error())
+}
+
+// A job's Timeout may be longer than the lease of the producer and that of the worker: the two settings belong to two
+// processes, and the consumer renews the lease for as long as the handler runs.
+func TestATimeoutMayBeLongerThanTheLease(t *testing.T) {
+	t.Parallel()
+	q, c := lab.NewQueue(t, &queue.Options{Lease: 300 * time.Millisecond})
+	for id, timeout := range map[string]time.Duration{"half an hour": 30 * time.Minute, "for ever": math.MaxInt64} {
+		lab.Push(t, q, queue.Job{ID: id, Timeout: timeout})
+		other := queue.Job{ID: id + "!", Timeout: timeout}
+		_, err := queue.PushAll(t.Context(), queue.Batch{Queue: q, Jobs: []queue.Job{other}})
+		require.NoError(t, err)
+	}
+	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true},
+		func(ctx context.Context, d *queue.Delivery) error {
+			require.GreaterOrEqual(t, d.Timeout, 30*time.Minute, d.ID)
+			taken := c.ZScore(ctx, lab.Key(q, "l"), d.ID).Val()
+			luatomictest.Eventually(t, time.Minute, "the lease is over, if nothing renews it", func() bool {
+				return ctx.Err() != nil || c.ZScore(ctx, lab.Key(q, "l"), d.ID).Val() > taken+300_000
+			})
+			return ctx.Err()
+		})
+	require.NoError(t, err)
+	require.Equal(t, queue.Consumed{Acked: 4}, out)
 }
 
 // No worker gets a job after its ExpiresAt, by Take or in Consume, also when it expires while it waits for a handler.

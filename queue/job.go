@@ -39,7 +39,8 @@ type Job struct {
 	// dead.
 	MaxFailures int
 	// Timeout, if above zero, is how long the handler may run, by the clock of the process. Then its context ends with
-	// the cause ErrTimeout. Timeout is rounded up to a millisecond. It can be Options.Lease at most.
+	// the cause ErrTimeout. Timeout is rounded up to a millisecond. It does not depend on Options.Lease: Consume renews
+	// the lease while the handler runs.
 	Timeout time.Duration
 	// ExpiresAt, if set, is when the job is no longer of use, by the server's clock, rounded down to a millisecond.
 	// From then on no worker gets it, and a take deletes it. ExpiresAt must be after At. It is not compared with Delay,
@@ -107,7 +108,7 @@ func (q *Queue) encodeExtra(j *Job) (string, error) {
 	if j.plain() {
 		return hold, nil
 	}
-	return hold + j.encodeDetails(), j.checkDetails(q.opts.Lease)
+	return hold + j.encodeDetails(), j.checkDetails()
 }
 
 func (j *Job) checkUnique() error {
