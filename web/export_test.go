@@ -41,8 +41,8 @@ func Objects(h http.Handler, changes bool) map[string][]string {
 // FormFor is how long a form for all scheduled jobs, or for a delay, is good.
 const FormFor = formFor
 
-// ChangeInSteps lets a request that changes all jobs of a state make one step.
-func ChangeInSteps(h http.Handler) { h.(*handler).changeFor = 0 }
+// ChangeInSteps lets a request that counts or changes all jobs of a state make one step.
+func ChangeInSteps(h http.Handler) { h.(*handler).countFor, h.(*handler).changeFor = 0, 0 }
 
 // MethodRates are the rates of the methods that these nodes report.
 func MethodRates(h http.Handler, live ...rpc.Node) map[string]float64 {

@@ -21,7 +21,7 @@ import (
 // first request. The handler does not close the clients.
 func Handler(client redis.UniversalClient, opts *Options) http.Handler {
 	h := &handler{client: client, writer: client, pages: pages(), waiting: make(chan struct{}, MaxAtOnce),
-		changeFor: changeFor}
+		countFor: countFor, changeFor: changeFor}
 	if opts != nil {
 		h.opts = *opts
 	}
@@ -59,6 +59,7 @@ type handler struct {
 	pages          map[string]*template.Template
 	origin         http.CrossOriginProtection
 	waiting        chan struct{} // a place for each request that waits for the server
+	countFor       time.Duration // how long one request counts jobs that match
 	changeFor      time.Duration // how long one request changes all jobs of a state
 	rates          meter.Meter
 	sidekiqSeen    atomic.Bool

@@ -26,12 +26,16 @@ func (h *handler) countAll(ctx context.Context, q *request, of *queue.Queue, st 
 	}
 	filter, began := h.filterOf(q, of.Name()), time.Now()
 	jobs, err := h.everyJob(of, c.state, c.means)
-	for err == nil && !jobs.ended() && jobs.found < countMost && time.Since(began) < countFor {
+	for err == nil && !jobs.ended() && jobs.found < countMost &&
+		(jobs.found == 0 || time.Since(began) < h.countFor) {
 		var ids []string
 		ids, err = jobs.some(ctx, filter, changeStep)
 		c.Count += len(ids)
 	}
 	c.Checked = jobs.found
+	if err == nil && !jobs.ended() {
+		c.More, c.Total = true, countOf(st, c.state)
+	}
 	return err
 }
 
@@ -50,6 +54,9 @@ func (c *change) means(at time.Time) bool {
 func (h *handler) changeAll(ctx context.Context, q *request, of *queue.Queue, c *change) error {
 	filter, began := h.filterOf(q, of.Name()), time.Now()
 	jobs, err := h.everyJob(of, c.state, c.means)
+	if err == nil {
+		err = jobs.behind(c.From)
+	}
 	if c.state == queue.Ready {
 		jobs.ids.Skip(c.Passed)
 	}
@@ -59,7 +66,8 @@ func (h *handler) changeAll(ctx context.Context, q *request, of *queue.Queue, c 
 	var held queue.NameHeldError
 	for err == nil && !jobs.ended() && c.Done+len(held.Jobs) < c.Count {
 		if jobs.found > 0 && time.Since(began) >= h.changeFor {
-			c.Passed, err = jobs.passed(), c.countLeft(ctx, of)
+			c.Passed, c.From = jobs.passed(), jobs.place()
+			err = c.countLeft(ctx, of, len(held.Jobs))
 			break
 		}
 		var ids []string
@@ -72,15 +80,19 @@ func (h *handler) changeAll(ctx context.Context, q *request, of *queue.Queue, c 
 			held.Jobs, err = append(held.Jobs, some.Jobs...), nil
 		}
 	}
+	c.Seen += jobs.found
+	c.Rate = int(float64(c.Done) / max(time.Since(began).Seconds(), 0.001))
 	if err == nil && len(held.Jobs) > 0 {
 		err = &held
 	}
 	return err
 }
 
-// countLeft counts what a further request may find: at most what was confirmed and is not done.
-func (c *change) countLeft(ctx context.Context, of *queue.Queue) error {
+// countLeft counts what a further request may find: at most what was confirmed and is not done, and no job that stays
+// dead, as another one holds its unique name.
+func (c *change) countLeft(ctx context.Context, of *queue.Queue, held int) error {
 	st, err := of.Stats(ctx)
-	c.Left = min(c.Count-c.Done, countOf(st, c.state))
+	c.Total = countOf(st, c.state)
+	c.Left = min(c.Count-c.Done-held, c.Total)
 	return err
 }

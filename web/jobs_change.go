@@ -28,20 +28,32 @@ type change struct {
 	Text  string      `json:"text,omitempty"`
 	Until time.Time   `json:"until,omitzero"`
 	In    string      `json:"in,omitempty"`
-	// Count is how many jobs it is for; with a filter those among the Checked.
-	Count   int `json:"count"`
-	Checked int `json:"checked,omitempty"`
+	// Count is how many jobs it is for; with a filter those among the Checked. More says that others were not checked yet:
+	// the change looks at them too, and Total is how many are in the state.
+	Count   int  `json:"count"`
+	Checked int  `json:"checked,omitempty"`
+	More    bool `json:"more,omitempty"`
+	Total   int  `json:"total,omitempty"`
 	// Done is how many were changed, after the change. Left is what the time of one request did not suffice for.
 	Done int `json:"done"`
 	Left int `json:"left,omitempty"`
-	// Passed is where the list of ready jobs is to be continued: send it again with passed=Passed.
-	Passed int `json:"passed,omitempty"`
+	// Passed and From are where the list is to be continued: send them again, as passed and from. SoFar is what the
+	// requests before have changed, Seen what all of them have checked, Rate how many this one has changed per second.
+	Passed int    `json:"passed,omitempty"`
+	From   string `json:"from,omitempty"`
+	SoFar  int    `json:"so_far,omitempty"`
+	Seen   int    `json:"seen,omitempty"`
+	Rate   int    `json:"per_second,omitempty"`
+	// Auto says that the page goes on by itself.
+	Auto bool `json:"-"`
 	// Stayed says which jobs stay dead of those that were tried, where some are left.
 	Stayed *fault `json:"stayed,omitempty"`
 	// Fence is that of the lease that a release is for, where it has moved since it was shown.
 	Fence int64 `json:"fence,omitempty"`
-	// Confirm says that nothing has changed yet: send it again with confirm=Count.
+	// Confirm says that nothing has changed yet: send it again with confirm=Most, which is Count, or the Total where
+	// there are More.
 	Confirm bool `json:"confirm,omitempty"`
+	Most    int  `json:"most,omitempty"`
 
 	ids       []string // IDs themselves
 	state     queue.State
@@ -56,6 +68,10 @@ func (c *change) add(n int) { c.Done = int(c.made.Add(int64(n))) }
 
 // due is when a rescheduled job is due. It is the same when the form is sent again.
 func (c *change) due() time.Time { return c.Until.Add(c.in) }
+
+// All jobs that the requests so far have changed, and that they are for.
+func (c change) DoneByNow() int { return c.SoFar + c.Done }
+func (c change) Goal() int      { return c.SoFar + c.Count }
 
 // Filtered reports whether only some of the jobs are meant.
 func (c change) Filtered() bool { return c.Kind != "" || c.Text != "" }
@@ -97,6 +113,9 @@ func (h *handler) changeJobs(ctx context.Context, q *request) (answer, error) {
 	}
 	if c.asks() {
 		c.Confirm = true
+		if c.Most = c.Count; c.More {
+			c.Most = c.Total
+		}
 		return answer{page: "confirm", title: c.Label + "?", data: c}, nil
 	}
 	if c.All {
@@ -129,6 +148,7 @@ func changeOf(q *request, of *queue.Queue, st queue.Stats) (*change, error) {
 		Verb: q.get("verb"), Queue: show.Name(of.Name()), Tag: show.Name(of.Tag()), State: q.get("state"),
 		Kind: show.Name(q.get("kind")), Text: q.get("text"), In: q.get("in"), Until: st.Now, confirmed: -1,
 		made: &q.made,
+		From: q.get("from"), Auto: q.get("auto") != "",
 	}
 	var err error
 	if all := q.get("all"); all != "" {
@@ -179,7 +199,8 @@ func idsOf(q *request) ([]string, error) {
 
 // readNumbers reads the fields of the form that are numbers or times.
 func (c *change) readNumbers(q *request) (err error) {
-	for field, to := range map[string]*int{"confirm": &c.confirmed, "passed": &c.Passed} {
+	for field, to := range map[string]*int{"confirm": &c.confirmed, "passed": &c.Passed,
+		"sofar": &c.SoFar, "seen": &c.Seen} {
 		text := q.get(field)
 		if text == "" {
 			continue

@@ -2,7 +2,11 @@ package web
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
+	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/luatomic/luatomic/internal/ids"
@@ -23,6 +27,7 @@ type everyJob struct {
 	found int       // jobs that were looked up and are in the state; without a filter those that were named
 	bytes int       // of their bodies
 	rank  int       // of the first job of the last look
+	last  timedID   // the last one that was looked up or named
 }
 
 // timedID is a job with its time in the list of its state.
@@ -60,6 +65,32 @@ func (e *everyJob) passed() int {
 	return e.ids.Passed()
 }
 
+// place is where another request goes on: behind the jobs that this one is done with. A list of ready jobs has its
+// own, see passed.
+func (e *everyJob) place() string {
+	if e.state == queue.Ready || e.last.id == "" {
+		return ""
+	}
+	return strconv.FormatInt(e.last.at.UnixMilli(), 10) + ":" + base64.RawURLEncoding.EncodeToString([]byte(e.last.id))
+}
+
+// behind goes on from a place, where there is one.
+func (e *everyJob) behind(place string) error {
+	stamp, text, _ := strings.Cut(place, ":")
+	at, bad := strconv.ParseInt(stamp, 10, 64)
+	id, err := base64.RawURLEncoding.DecodeString(text)
+	switch {
+	case place == "" || e.state == queue.Ready:
+		return nil
+	case bad != nil || err != nil || len(id) == 0:
+		return faultf(http.StatusBadRequest, "Go back and begin again.", "%q is no place in the list.",
+			shown(128, place))
+	}
+	e.last = timedID{id: string(id), at: time.UnixMilli(at)}
+	e.ids.Behind(ids.Job{ID: string(id), Score: at})
+	return nil
+}
+
 // next looks the next jobs up, at most a step and fewer where their bodies are large, and returns those that are in the
 // state.
 func (e *everyJob) next(ctx context.Context) ([]queue.Peeked, error) {
@@ -73,7 +104,7 @@ func (e *everyJob) next(ctx context.Context) ([]queue.Peeked, error) {
 	asked := e.page[:n]
 	e.page = e.page[n:]
 	if n > 0 {
-		e.rank = asked[0].rank
+		e.rank, e.last = asked[0].rank, asked[n-1]
 	}
 	names := make([]string, n)
 	for i, j := range asked {
@@ -125,6 +156,9 @@ func (e *everyJob) any(ctx context.Context, most int) (found []string, _ error) 
 	n := min(e.step, most, len(e.page))
 	for _, j := range e.page[:n] {
 		found = append(found, j.id)
+	}
+	if n > 0 {
+		e.last = e.page[n-1]
 	}
 	e.page, e.found = e.page[n:], e.found+n
 	return found, err

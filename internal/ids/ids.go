@@ -37,6 +37,7 @@ type Reader struct {
 	last int64           // the rank in the list to go on from
 	from float64         // the score to go on from
 	seen map[string]bool // what the next page may have again
+	past *Job            // the jobs of a set up to this one are passed over
 }
 
 // List returns a reader of a list of entries stamp:id, from its tail to its head. A job that is pushed meanwhile may be
@@ -53,6 +54,10 @@ func Set(client redis.UniversalClient, key string) *Reader {
 
 // Skip passes over the first n entries of a list, from its tail. What was pushed meanwhile shows some of them again.
 func (r *Reader) Skip(n int) { r.last = int64(-1 - n) }
+
+// Behind has a sorted set be read on behind a job, which may have left it. Jobs of one score are in the order of their
+// ids.
+func (r *Reader) Behind(j Job) { r.from, r.past = float64(j.Score), &j }
 
 // Passed is how many entries of a list were read or skipped.
 func (r *Reader) Passed() int { return int(-1 - r.last) }
@@ -112,7 +117,9 @@ func (r *Reader) on(ctx context.Context) ([]Job, error) {
 			continue
 		}
 		r.seen[id] = true
-		page = append(page, Job{ID: id, Score: int64(z.Score)})
+		if r.past == nil || z.Score != float64(r.past.Score) || id > r.past.ID {
+			page = append(page, Job{ID: id, Score: int64(z.Score)})
+		}
 	}
 	return page, nil
 }

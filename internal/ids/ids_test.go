@@ -68,3 +68,20 @@ func TestASetIsReadBesideAPromoter(t *testing.T) {
 	require.NotEmpty(t, stay)
 	require.Subset(t, found, stay)
 }
+
+// A set is read on behind a job that has left it, among others of its score, while those before it stay.
+func TestASetIsReadOnBehindAJob(t *testing.T) {
+	t.Parallel()
+	ctx, c, key := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	var members []redis.Z
+	for i := range 6000 {
+		members = append(members, redis.Z{Score: float64(i / 2500), Member: fmt.Sprintf("j%04d", i)})
+	}
+	require.NoError(t, c.ZAdd(ctx, key, members...).Err())
+	require.NoError(t, c.ZRem(ctx, key, "j3999").Err())
+	r := ids.Set(c, key)
+	r.Behind(ids.Job{ID: "j3999", Score: 1})
+	found := read(t, r, func(int) {})
+	require.Len(t, found, 2000)
+	require.Equal(t, "j4000", found[0])
+}

@@ -130,5 +130,17 @@ document.addEventListener('submit', event => {
   if (event.submitter && event.submitter.hidden) event.preventDefault();
 });
 
+// A change of all that is not at its end goes on by itself while its box is checked.
+function goOn() {
+  const form = byId('goon');
+  if (!form) return;
+  const box = form.querySelector('input[name=auto]');
+  box.parentElement.hidden = false;
+  const next = () => setTimeout(() => { if (box.checked) form.requestSubmit(form.querySelector('button')); }, 500);
+  box.addEventListener('change', next);
+  if ('auto' in form.dataset) next();
+}
+
 startLive();
+goOn();
 countPicked();
