@@ -291,7 +291,7 @@ func (s *site) sent() int {
 	return n
 }
 
-// A change of all that match reaches jobs that are behind thousands of others, of which one request looks at a few only.
+// A change of all that match reaches jobs that are behind many others, of which one request looks at a few only.
 // The number that match is not known before, so the page offers the change without it, and goes on behind what it has
 // looked at, also among jobs of one time.
 func TestAChangeOfAllThatMatchGoesOnUntilTheEnd(t *testing.T) {

@@ -28,8 +28,8 @@ type change struct {
 	Text  string      `json:"text,omitempty"`
 	Until time.Time   `json:"until,omitzero"`
 	In    string      `json:"in,omitempty"`
-	// Count is how many jobs it is for; with a filter those among the Checked. More says that others were not checked yet:
-	// the change looks at them too, and Total is how many are in the state.
+	// Count is how many jobs it is for; with a filter those among the Checked. More says that others were not checked
+	// yet: the change looks at them too, and Total is how many are in the state.
 	Count   int  `json:"count"`
 	Checked int  `json:"checked,omitempty"`
 	More    bool `json:"more,omitempty"`
