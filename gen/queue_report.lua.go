@@ -12,7 +12,7 @@ import (
 )
 
 // QueueReportSHA is the SHA-1 of queue_report.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReportSHA = "2ed2434c15424d50e22e1a4c847cafada893f817"
+const QueueReportSHA = "f3b473f5fcf2a7c1f7dfccf7eba83d2823d21555"
 
 // QueueReportScript is scripts/queue_report.lua.
 var QueueReportScript = lua.Script{
@@ -20,7 +20,7 @@ var QueueReportScript = lua.Script{
 	SHA:         QueueReportSHA,
 	Source:      &scripts.QueueReport,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 43,
+	WritesAfter: 51,
 	Keys: []lua.Key{
 		{Name: "queues", Type: "zset"},
 		{Name: "workers", Type: "zset"},
@@ -42,7 +42,9 @@ type QueueReportParams struct {
 	Number      int64              // ARGV[2], at least 0: of the report, counted up by the process
 	Lease       time.Duration      // ARGV[3], at least 1 ms: how long the process is taken for alive
 	Description []byte             // ARGV[4]: of the process
-	Entries     []QueueReportEntry // ARGV[5] and on, at most 200
+	Epoch       string             // ARGV[5]: of the last reply that the process had; empty for none
+	Known       int64              // ARGV[6], at least 0: the number of the last report that had a reply
+	Entries     []QueueReportEntry // ARGV[7] and on, at most 200
 }
 
 // QueueReportEntry is one element of QueueReportParams.Entries.
@@ -54,11 +56,23 @@ type QueueReportEntry struct {
 	Expired   int64
 }
 
+// QueueReportResult is the reply of QueueReport.
+type QueueReportResult struct {
+	Last  int64
+	Epoch string
+	Lost  bool
+}
+
 // QueueReport lists queues, the processes that consume them, and what they did today.
 //
 // A process sends it every few seconds, with the counts since its last report. A producer sends it
 // without a process, only to list its queues. A process that has been silent for a minute after its
 // lease is removed by the next report of another process.
+//
+// The field of no process in about has the epoch, which is when the first process made the hash,
+// and when a loss was found. A process sends the epoch and the number of its last report that had a
+// reply. If the hash has another epoch, or has an earlier report of it, the server has lost what it
+// had, and the reply says so.
 //
 //   - Contract, dup-only: an error half-way leaves some counts too high, once the report is
 //     repeated.
@@ -69,20 +83,20 @@ type QueueReportEntry struct {
 //   - KEYS[3]: about, hash: process to the number of its last report, a space, and its description;
 //     expires.
 //   - KEYS[4]: counts, hash: queue, a line feed and p, f, d or x to the jobs of one day; expires.
-//   - Reply: the number of the last report.
+//   - Reply: last: the number of the last report.
 //   - Cost: O(log n) for each queue.
-func QueueReport(ctx context.Context, c lua.Client, p QueueReportParams) (int64, error) {
+func QueueReport(ctx context.Context, c lua.Client, p QueueReportParams) (QueueReportResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueueReport)
 }
 
 // QueueReportIn queues the call on a batch; the future has its outcome once the batch has run. All
 // else is as in QueueReport.
-func QueueReportIn(b *lua.Batch, p QueueReportParams) *lua.Future[int64] {
+func QueueReportIn(b *lua.Batch, p QueueReportParams) *lua.Future[QueueReportResult] {
 	return lua.Queue(b, p.call(), decodeQueueReport)
 }
 
 func (p *QueueReportParams) call() *lua.Call {
-	c := lua.NewCall(&QueueReportScript, 4, 4+5*len(p.Entries))
+	c := lua.NewCall(&QueueReportScript, 4, 6+5*len(p.Entries))
 	c.Key("queues", p.Queues)
 	c.Key("workers", p.Workers)
 	c.Key("about", p.About)
@@ -92,6 +106,8 @@ func (p *QueueReportParams) call() *lua.Call {
 	c.Int("number", p.Number, 0, math.MaxInt64)
 	c.Milliseconds("lease", p.Lease, 1, math.MaxInt64)
 	c.Bytes(&p.Description)
+	c.String(&p.Epoch)
+	c.Int("known", p.Known, 0, math.MaxInt64)
 	c.Group("entry", len(p.Entries), 200, 5)
 	for i := range p.Entries {
 		e := &p.Entries[i]
@@ -104,6 +120,11 @@ func (p *QueueReportParams) call() *lua.Call {
 	return c
 }
 
-func decodeQueueReport(r *lua.Reply) int64 {
-	return r.Int("reply")
+func decodeQueueReport(r *lua.Reply) QueueReportResult {
+	var v QueueReportResult
+	r.Tuple(3)
+	v.Last = r.Int("last")
+	v.Epoch = r.String("epoch")
+	v.Lost = r.Bool("lost")
+	return v
 }

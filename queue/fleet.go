@@ -186,6 +186,27 @@ func (q *Queue) ConsumedBy(processes []Worker) (n int) {
 	return n
 }
 
+// LostData returns when a consumer has last found that the server had lost what it had, by the server's clock: it did
+// not have the reports that the process had sent before, or only older ones. That is so after a restart without data or
+// with those of an old snapshot, a failover that lost writes, an eviction, and FLUSHALL. Without a consumer of this
+// prefix that ran before and runs after the loss, and for what is lost within the five seconds between two reports,
+// nobody finds it. In a cluster it is about the server that has the list of processes. The time is zero if no loss was
+// found in the life of the list.
+//
+// One read. Keys: queues:{luatomic}:about. Cost: O(1).
+func LostData(ctx context.Context, client lua.Client, prefix string) (time.Time, error) {
+	about := keys.NewFleet(prefix).About
+	text, err := nodes.Read(ctx, client, redis.NewStringCmd(ctx, "hget", about, "")).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return time.Time{}, listError(plainError(ctx, client, err, typed{about, "hash"}))
+	}
+	_, found, _ := strings.Cut(text, " ")
+	if ms, err := strconv.ParseInt(found, 10, 64); err == nil && ms > 0 {
+		return time.UnixMilli(ms), nil
+	}
+	return time.Time{}, nil
+}
+
 func listError(err error) error {
 	if err == nil {
 		return nil

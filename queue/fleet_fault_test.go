@@ -39,7 +39,7 @@ func TestATextInThePlaceOfACountStopsNoReport(t *testing.T) {
 			require.Equal(t, int64(number+1), lab.Must(gen.QueueReport(ctx, c, gen.QueueReportParams{Queues: k + "q",
 				Workers: k + "w" + text, About: k + "a" + text, Counts: k + "n", Process: "me",
 				Number: int64(number + 1), Lease: time.Minute,
-				Entries: []gen.QueueReportEntry{{Queue: "{q}", Processed: 1, Failed: 2}}})))
+				Entries: []gen.QueueReportEntry{{Queue: "{q}", Processed: 1, Failed: 2}}})).Last)
 		}
 		require.Equal(t, "4", c.HGet(ctx, k+"n", "{q}\nf").Val(), text)
 	}

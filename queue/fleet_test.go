@@ -293,7 +293,7 @@ func TestARepeatedReportCountsNothing(t *testing.T) {
 		return lab.Must(gen.QueueReport(ctx, c, gen.QueueReportParams{Queues: "{" + k + "}q", Workers: "{" + k + "}w",
 			About: "{" + k + "}a", Counts: "{" + k + "}n",
 			Process: process, Number: number, Lease: time.Minute,
-			Entries: []gen.QueueReportEntry{{Queue: "{q}", Processed: 2, Dead: 1}}}))
+			Entries: []gen.QueueReportEntry{{Queue: "{q}", Processed: 2, Dead: 1}}})).Last
 	}
 	require.Equal(t, int64(1), report("me", 1))
 	require.Equal(t, int64(1), report("me", 1))
@@ -306,7 +306,7 @@ func TestARepeatedReportCountsNothing(t *testing.T) {
 			Member: "me"}).Err())
 	require.Equal(t, int64(1), report("other", 1))
 	require.Equal(t, []string{"other"}, c.ZRange(ctx, "{"+k+"}w", 0, -1).Val())
-	require.Equal(t, []string{"other"}, c.HKeys(ctx, "{"+k+"}a").Val())
+	require.ElementsMatch(t, []string{"", "other"}, c.HKeys(ctx, "{"+k+"}a").Val())
 	for _, name := range []string{"q", "w", "a", "n"} {
 		require.Positive(t, c.PTTL(ctx, "{"+k+"}"+name).Val(), name)
 	}
@@ -318,7 +318,7 @@ func TestALateCopyOfAReportListsNoWorker(t *testing.T) {
 	ctx, c, k := t.Context(), luatomictest.Client(t), "{"+luatomictest.Namespace(t)+"}"
 	report := func(number int64, lease time.Duration) {
 		require.Equal(t, int64(2), lab.Must(gen.QueueReport(ctx, c, gen.QueueReportParams{Queues: k + "q",
-			Workers: k + "w", About: k + "a", Counts: k + "n", Process: "me", Number: number, Lease: lease})))
+			Workers: k + "w", About: k + "a", Counts: k + "n", Process: "me", Number: number, Lease: lease})).Last)
 	}
 	end := func() float64 { return c.ZScore(ctx, k+"w", "me").Val() }
 	report(2, time.Minute)

@@ -24,8 +24,10 @@ const (
 	reportEvery = 5 * time.Second
 	reportLease = 3 * reportEvery
 	// leftLease is the lease of a process without consumers, which leaves the list.
-	leftLease   = time.Millisecond
-	joinDelay   = 50 * time.Millisecond
+	leftLease = time.Millisecond
+	joinDelay = 50 * time.Millisecond
+	// epochFor is how long a process trusts its last reply. The list of processes expires after a day without a report.
+	epochFor    = 12 * time.Hour
 	maxReported = 200 // queues in one report
 	maxHeld     = 100 // jobs of one consumer in a report
 	// maxAbout bounds the description of a process. Each report has it, and each call of Workers reads it.
@@ -50,6 +52,9 @@ type presence struct {
 
 	sending sync.Mutex // guards what follows: one report at a time
 	number  int64
+	epoch   string                  // of the server's list of processes, by the last reply
+	known   int64                   // the number of the last report that had a reply
+	told    time.Time               // when it came
 	unsent  []gen.QueueReportParams // the server has not answered the first; they come before others
 	failed  bool                    // the last report failed, and the consumers know
 	silent  bool                    // since the server did not answer
@@ -174,20 +179,30 @@ func (p *presence) entry(queue string) *gen.QueueReportEntry {
 func (p *presence) report(ctx context.Context) {
 	p.sending.Lock()
 	defer p.sending.Unlock()
-	err := p.send(ctx)
+	lost, err := p.send(ctx)
 	if len(p.unsent) == 0 {
 		p.unsent = p.next()
-		err = cmp.Or(err, p.send(ctx))
+		more, failed := p.send(ctx)
+		lost, err = lost || more, cmp.Or(err, failed)
 	}
 	p.warn(ctx, err)
+	if lost && ctx.Err() == nil {
+		p.sayLost(ctx)
+	}
 }
 
 // send sends the reports that wait, until one has no answer. A report that the server refused does not block the
 // others: the next report counts what it counted.
-func (p *presence) send(ctx context.Context) (failed error) {
+func (p *presence) send(ctx context.Context) (lost bool, failed error) {
 	for len(p.unsent) > 0 {
-		_, err := gen.QueueReport(ctx, p.place.client, p.unsent[0])
+		sent := p.unsent[0]
+		r, err := gen.QueueReport(ctx, p.place.client, sent)
 		failed = cmp.Or(failed, err)
+		if err == nil {
+			lost = lost || r.Lost
+			// The clock on the wall goes on while a machine sleeps.
+			p.epoch, p.known, p.told = r.Epoch, sent.Number, time.Now().Round(0)
+		}
 		if unanswered(err) {
 			break
 		}
@@ -198,13 +213,32 @@ func (p *presence) send(ctx context.Context) (failed error) {
 		}
 		p.unsent = p.unsent[1:]
 	}
-	return failed
+	return lost, failed
 }
 
 // unanswered reports whether the server has not said what became of the call.
 func unanswered(err error) bool {
 	var e *lua.Error
 	return errors.As(err, &e) && (e.Code == "" || e.Outcome == lua.ErrOutcomeUnknown)
+}
+
+// ErrDataLost says that the server has lost what it had.
+var ErrDataLost = errors.New("the server has lost data: it does not have the last report of this process, so jobs " +
+	"that were there may be gone; causes are a restart without persistence, a failover, an eviction and FLUSHALL: " +
+	"luatomic doctor checks the settings")
+
+// sayLost passes a loss to the consumers, and names their queues again: the list of queues is lost too.
+func (p *presence) sayLost(ctx context.Context) {
+	p.mu.Lock()
+	p.named = time.Time{}
+	consumers := slices.Clone(p.consumers)
+	p.mu.Unlock()
+	if p.unsent = p.next(); len(consumers) > 0 {
+		_, _ = p.send(ctx) // what fails is sent with the next report
+	}
+	for _, c := range consumers {
+		c.report(ctx, c.queues[0].wrap("report the consumer of", ErrDataLost))
+	}
 }
 
 // warn passes the first error of a series of failed reports to the consumers.
@@ -252,7 +286,11 @@ func (p *presence) next() (out []gen.QueueReportParams) {
 		chunk := entries[:min(len(entries), maxReported)]
 		entries = entries[len(chunk):]
 		p.number++
-		out = append(out, fleetParams(p.keys, p.process, p.number, lease, about, chunk))
+		params := fleetParams(p.keys, p.process, p.number, lease, about, chunk)
+		if time.Now().Round(0).Sub(p.told) < epochFor {
+			params.Epoch, params.Known = p.epoch, p.known
+		}
+		out = append(out, params)
 	}
 	return out
 }

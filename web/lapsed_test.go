@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/queue"
 	"github.com/luatomic/luatomic/web"
@@ -84,4 +85,17 @@ func TestThePageReleasesAJob(t *testing.T) {
 	require.Equal(t, http.StatusConflict, s.do(http.MethodPost, "/jobs?name=mail", form).code, "it is ready now")
 	form.Del("fence")
 	require.Equal(t, http.StatusBadRequest, s.do(http.MethodPost, "/jobs?name=mail", form).code)
+}
+
+// The overview names a server that came back empty.
+func TestTheOverviewNamesALossOfData(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, web.Options{})
+	now, err := s.client.Time(t.Context()).Result()
+	require.NoError(t, err)
+	require.NotContains(t, s.ok("/"), "has lost data")
+	about := fmt.Sprint(now.UnixMicro(), " ", now.UnixMilli())
+	require.NoError(t, s.client.HSet(t.Context(), keys.NewFleet(s.prefix).About, "", about).Err())
+	require.Contains(t, s.ok("/"), "The server has lost data")
+	require.Contains(t, s.ok("/index.json"), `"lost_data"`)
 }

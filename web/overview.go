@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/queue"
@@ -91,6 +92,9 @@ type dayRow struct {
 }
 
 type overviewData struct {
+	// Lost is when a consumer found that the server had lost data, in the last day.
+	Lost   *time.Time `json:"lost_data,omitempty"`
+	Now    time.Time  `json:"-"`
 	Queues []queueRow `json:"queues"`
 	// Total is the number of all queues, Next the cursor of the next page.
 	Total int    `json:"total"`
@@ -113,6 +117,7 @@ func (h *handler) overview(ctx context.Context, q *request) (answer, error) {
 		return answer{}, err
 	}
 	data := overviewData{Total: len(queues)}
+	h.findLoss(ctx, &data)
 	queues = queues[min(from, len(queues)):]
 	if len(queues) > queuesOnPage {
 		queues, data.Next = queues[:queuesOnPage], h.cursor(overviewCursor, from+queuesOnPage)
@@ -132,6 +137,18 @@ func (h *handler) overview(ctx context.Context, q *request) (answer, error) {
 		data.Queues[i].Fault = faults[i]
 	}
 	return answer{page: "overview", title: "Queues", data: data}, noneServed(faults)
+}
+
+// findLoss says when data was lost. What cannot be read hides nothing else.
+func (h *handler) findLoss(ctx context.Context, data *overviewData) {
+	at, err := queue.LostData(ctx, h.client, h.opts.Prefix)
+	if err != nil || at.IsZero() {
+		return
+	}
+	now, err := nodes.Time(ctx, h.client, keys.NewFleet(h.opts.Prefix).Workers)
+	if err == nil && now.Sub(at) < 24*time.Hour {
+		data.Lost, data.Now = &at, now
+	}
 }
 
 // forRows ends before the request does: a server that hangs leaves time to show the rows of the others.

@@ -88,7 +88,7 @@ func reportCalls() []ScriptCall {
 			p := "{" + k + "}:"
 			return show(gen.QueueReport(ctx, c, gen.QueueReportParams{Queues: p + "names", Workers: p + "workers",
 				About: p + "about", Counts: p + "n",
-				Process: "me", Number: 2, Lease: time.Minute, Description: []byte("{}"),
+				Process: "me", Number: 2, Lease: time.Minute, Description: []byte("{}"), Epoch: "7", Known: 1,
 				Entries: []gen.QueueReportEntry{{Queue: "{q}", Processed: 1, Failed: 2, Dead: 3, Expired: 4}}}))
 		}, func(ctx context.Context, c *redis.Client, k string) error {
 			c.HSet(ctx, "{"+k+"}:about", "me", "1 {}", "gone", "7 {}")

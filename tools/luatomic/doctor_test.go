@@ -31,7 +31,7 @@ func (c *cli) checks() map[string]map[string]any {
 	for _, o := range c.objects() {
 		all[o["check"].(string)] = o
 	}
-	require.Len(c.t, all, 16, c.stdout.String())
+	require.Len(c.t, all, 17, c.stdout.String())
 	return all
 }
 
@@ -127,7 +127,7 @@ func TestDoctorOnACluster(t *testing.T) {
 		require.NoError(t, node.Client().ConfigSet(t.Context(), "appendonly", "yes").Err())
 	}
 	c := (&env{t: t, url: "redis://" + cluster.Addrs()[0]}).run("doctor").exits(exitDone)
-	require.Len(t, c.objects(), 3*9+7)
+	require.Len(t, c.objects(), 3*9+8)
 }
 
 func TestDoctorOfAReplica(t *testing.T) {

@@ -82,7 +82,10 @@ func examineUse(s *session, client redis.UniversalClient, roles []luatomic.Role,
 	}
 	ctx, cancel := context.WithTimeout(s.signals.stop, useWithin)
 	defer cancel()
-	return report(p.examineQueues(ctx))
+	if err := report(p.examineQueues(ctx)); err != nil {
+		return err
+	}
+	return report(p.examineData(ctx))
 }
 
 // cure is what to do about a failure of what doctor tried.

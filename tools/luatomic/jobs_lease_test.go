@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
@@ -97,4 +99,33 @@ func TestAJobIsReleasedFromTheCommandLine(t *testing.T) {
 	require.Equal(t, "held", again.Deliveries[0].ID, "it is at the head")
 	e.run("jobs", "release", "mail").exits(exitUsage)
 	e.run("jobs", "release", "mail", "held", "--fence", "0").exits(exitUsage)
+}
+
+// A server that came back empty is named, as soon as a process finds that its reports are gone.
+func TestAServerThatLostItsDataIsNamed(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	e.push("mail", queue.Job{ID: "one"})
+	require.Contains(t, e.run("doctor").checks()["data"]["detail"], "no consumer has found a loss")
+	c := luatomictest.Client(t)
+	now, err := c.Time(t.Context()).Result()
+	require.NoError(t, err)
+	about := fmt.Sprint(now.UnixMicro(), " ", now.UnixMilli())
+	require.NoError(t, c.HSet(t.Context(), keys.NewFleet(e.prefix).About, "", about).Err())
+	const says = "the server has lost data: "
+	check := e.run("doctor").checks()["data"]
+	holds(t, check, map[string]any{"ok": true})
+	require.Contains(t, check["detail"], says)
+	require.Contains(t, check["detail"], "the server was started ")
+	require.NotNil(t, check["cure"])
+	ls := e.run("queues", "ls").exits(exitDone)
+	require.Contains(t, ls.stderr.String(), says)
+	require.Equal(t, "mail", ls.object()["queue"])
+	r := newTopReader(c, e.prefix)
+	r.read(t.Context())
+	p := topPicture{view: r.view}
+	require.Contains(t, strings.Join(p.lines(200, 40, time.Now()), "\n"), says)
+	about = fmt.Sprint(now.UnixMicro(), " ", now.Add(-25*time.Hour).UnixMilli())
+	require.NoError(t, c.HSet(t.Context(), keys.NewFleet(e.prefix).About, "", about).Err())
+	require.Nil(t, e.run("doctor").checks()["data"]["cure"], "that is long ago")
 }

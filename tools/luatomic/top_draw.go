@@ -97,11 +97,13 @@ func (p *topPicture) title(now time.Time, without []string) string {
 	return p.paint(bold, title+"  "+now.Format(time.TimeOnly)+"  q quits")
 }
 
-// state is the error of a server that does not answer, or empty.
+// state is the error of a server that does not answer, a loss of data, or empty.
 func (p *topPicture) state(now time.Time) string {
 	switch {
 	case p.view.away == nil && p.view.at.IsZero():
 		return "reading"
+	case p.view.away == nil && p.view.lost != "":
+		return p.paint(red, p.view.lost)
 	case p.view.away == nil:
 		return ""
 	}

@@ -25,6 +25,7 @@ type topView struct {
 	at      time.Time     // of the last read that the server answered; zero before
 	ahead   time.Duration // of the server's clock, at that read
 	away    error         // why it does not answer now
+	lost    string        // that it has lost data
 	queues  topPart[topQueue]
 	running topPart[topJob]
 	locks   topPart[topLock]
@@ -127,6 +128,10 @@ func (r *topReader) read(ctx context.Context) {
 		next.ahead = server.Sub(next.at)
 	}
 	next.away = nil
+	_ = inTime(ctx, func(ctx context.Context) (err error) {
+		next.lost, err = lostText(ctx, r.client, r.prefix)
+		return err
+	})
 	next.running = readPart(ctx, r, r.readRunning)
 	next.queues = readPart(ctx, r, r.readQueues)
 	if now := time.Now(); now.After(r.scan) {

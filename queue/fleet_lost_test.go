@@ -1,0 +1,106 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
+)
+
+// A process finds that the server does not have its reports: none of them, or only older ones, as from an old snapshot.
+// One that left the list because it was silent finds nothing of that kind.
+func TestALossOfDataIsFound(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		lose  func(t *testing.T, prefix string)
+		found bool
+	}{
+		"nothing is lost": {func(*testing.T, string) {}, false},
+		"it left the list": {func(t *testing.T, prefix string) {
+			about := keys.NewFleet(prefix).About
+			for _, field := range luatomictest.Client(t).HKeys(t.Context(), about).Val() {
+				if field != "" {
+					require.NoError(t, luatomictest.Client(t).HDel(t.Context(), about, field).Err())
+				}
+			}
+		}, false},
+		"all is lost": {func(t *testing.T, prefix string) {
+			fleet := keys.NewFleet(prefix)
+			require.NoError(t, luatomictest.Client(t).Del(t.Context(), fleet.About, fleet.Workers, fleet.Queues).Err())
+		}, true},
+		"all is lost, and another process came first": {func(t *testing.T, prefix string) {
+			require.NoError(t, luatomictest.Client(t).Del(t.Context(), keys.NewFleet(prefix).About).Err())
+			_, report := queue.Reporter(luatomictest.Client(t), prefix)
+			report(t.Context())
+		}, true},
+		"an old snapshot": {func(t *testing.T, prefix string) {
+			c, about := luatomictest.Client(t), keys.NewFleet(prefix).About
+			for field, text := range c.HGetAll(t.Context(), about).Val() {
+				if field != "" {
+					_, rest, _ := strings.Cut(text, " ")
+					require.NoError(t, c.HSet(t.Context(), about, field, "1 "+rest).Err())
+				}
+			}
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, c, prefix := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)+":"
+			_, report := queue.Reporter(c, prefix)
+			report(ctx)
+			report(ctx)
+			require.Zero(t, lab.Must(queue.LostData(ctx, c, prefix)))
+			test.lose(t, prefix)
+			report(ctx)
+			at := lab.Must(queue.LostData(ctx, c, prefix))
+			require.Equal(t, test.found, !at.IsZero())
+			report(ctx)
+			require.Equal(t, at, lab.Must(queue.LostData(ctx, c, prefix)), "a loss is found once")
+		})
+	}
+}
+
+// A consumer learns that its server came back empty, and its queue is on the list again at once.
+func TestAConsumerLearnsOfALossOfData(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	c := server.Client()
+	q := lab.Must(queue.New(c, "mail", nil))
+	var mu sync.Mutex
+	var lost []error
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := q.Consume(ctx, &queue.ConsumeOptions{
+			OnError: func(err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if errors.Is(err, queue.ErrDataLost) {
+					lost = append(lost, err)
+				}
+			},
+		}, func(context.Context, *queue.Delivery) error { return nil })
+		ended <- err
+	}()
+	luatomictest.Eventually(t, 20*time.Second, "it is listed", func() bool {
+		return len(lab.Must(queue.Workers(t.Context(), c, ""))) == 1
+	})
+	require.NoError(t, c.FlushAll(t.Context()).Err())
+	luatomictest.Eventually(t, 20*time.Second, "the loss is found, and the queue listed", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(lost) == 1 && lab.Must(q.Listed(t.Context()))
+	})
+	require.ErrorContains(t, lost[0], `of "mail"`)
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+}
