@@ -12,7 +12,7 @@ import (
 )
 
 // LockAcquireSHA is the SHA-1 of lock_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireSHA = "4a323c24ff736fbb08873b32502932eba956d5d6"
+const LockAcquireSHA = "00d9e6bff415ee36d6f6d5fff43d4a7c92311717"
 
 // LockAcquireScript is scripts/lock_acquire.lua.
 var LockAcquireScript = lua.Script{

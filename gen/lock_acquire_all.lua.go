@@ -12,7 +12,7 @@ import (
 )
 
 // LockAcquireAllSHA is the SHA-1 of lock_acquire_all.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireAllSHA = "6952f063bc57d206da2fe2f1b05797e2d0b7d749"
+const LockAcquireAllSHA = "c60d3d22d1b3e33a7e9ab89dc9f4c8e7c423739d"
 
 // LockAcquireAllScript is scripts/lock_acquire_all.lua.
 var LockAcquireAllScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // LockExtendSHA is the SHA-1 of lock_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockExtendSHA = "e94f5e95ed9fb42273a2758f519154bf080b22fb"
+const LockExtendSHA = "0e2ef2d63d32a0f79df9434c2abe59af894fb3fb"
 
 // LockExtendScript is scripts/lock_extend.lua.
 var LockExtendScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // LockForceSHA is the SHA-1 of lock_force.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockForceSHA = "13f6f23924be37dad8709e51f0fc7e28a2ec4043"
+const LockForceSHA = "a4a2ffc19fed48611323a01dd891bb6dcafe5725"
 
 // LockForceScript is scripts/lock_force.lua.
 var LockForceScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // LockLeaveSHA is the SHA-1 of lock_leave.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockLeaveSHA = "7d37af86be82bbc0f00eb4c512aead3756bca9ec"
+const LockLeaveSHA = "9cc206760669fd8fc98dad99720a59977e7ba075"
 
 // LockLeaveScript is scripts/lock_leave.lua.
 var LockLeaveScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // LockReleaseSHA is the SHA-1 of lock_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockReleaseSHA = "23ecc57c570576ed79e33ffd31aa8cb35219b08c"
+const LockReleaseSHA = "fe3e91636a9f37ac3953f37869e15e75f452e7e4"
 
 // LockReleaseScript is scripts/lock_release.lua.
 var LockReleaseScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // QueueExtendSHA is the SHA-1 of queue_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueExtendSHA = "65ac48161e18b53f4ec07d3e545300b9e54cfb22"
+const QueueExtendSHA = "9d1154a2d2142a0cdd343dd5838eee5ffc018623"
 
 // QueueExtendScript is scripts/queue_extend.lua.
 var QueueExtendScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // QueuePeekSHA is the SHA-1 of queue_peek.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePeekSHA = "a70cbbb932cc1971ff81ae9a3f9696a016793840"
+const QueuePeekSHA = "58ed1ac504153f8d24d27d876da4258b52be58a0"
 
 // QueuePeekScript is scripts/queue_peek.lua.
 var QueuePeekScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // QueueTakeSHA is the SHA-1 of queue_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTakeSHA = "6ff122651c381722be1df7d868d05d27416a1c64"
+const QueueTakeSHA = "37f1732e0345d18e2ee1839a9f4c8c1bcd14a0b6"
 
 // QueueTakeScript is scripts/queue_take.lua.
 var QueueTakeScript = lua.Script{

@@ -12,7 +12,7 @@ import (
 )
 
 // SemAcquireSHA is the SHA-1 of sem_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemAcquireSHA = "8e210c2fa61636e18b44421df3096b8025289bee"
+const SemAcquireSHA = "24996ea1467c03ddde9be55a8fd5528946248d52"
 
 // SemAcquireScript is scripts/sem_acquire.lua.
 var SemAcquireScript = lua.Script{

@@ -13,7 +13,7 @@ import (
 )
 
 // SemExtendSHA is the SHA-1 of sem_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemExtendSHA = "4246bbfe26a9ff62d7cb899942242b478d46ec6a"
+const SemExtendSHA = "bc1d48e2419ff7520b2ab757a2e84883b34fe527"
 
 // SemExtendScript is scripts/sem_extend.lua.
 var SemExtendScript = lua.Script{

@@ -11,7 +11,7 @@ import (
 )
 
 // SemReleaseSHA is the SHA-1 of sem_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemReleaseSHA = "cc2f3ddb7f146bf6f3ebb8d65ff0a62305e1b44f"
+const SemReleaseSHA = "555f74d11d3270a67412b0d3b9ae0cc6b0c79d31"
 
 // SemReleaseScript is scripts/sem_release.lua.
 var SemReleaseScript = lua.Script{

@@ -10,7 +10,7 @@ import (
 )
 
 // SemResizeSHA is the SHA-1 of sem_resize.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemResizeSHA = "69053b56b0b34198843f9884f6827cf9a6ab0e32"
+const SemResizeSHA = "7ce7e3f2d2013e375cf2de170b5e343a715e4acf"
 
 // SemResizeScript is scripts/sem_resize.lua.
 var SemResizeScript = lua.Script{

@@ -113,13 +113,14 @@ local function lock_write(lock, fence, sign, void, tail, life)
   if fence - now_us > 0 then
     sign = math.max(sign, 1)
   end
-  redis.call('SET', lock, lock_record(fence, sign, void, tail), 'PX', life)
+  redis.call('SET', lock, lock_record(fence, sign, void, tail), 'PX', string.format('%.0f', tonumber(life)))
 end
 -->
 if holder == owner and left > 0 then
   if sign == '2' then
-    redis.call('PEXPIRE', lock, ttl + after + 1) -- a write that needs no memory, see lock_leave.lua
-    lock_write(lock, fence_was, 1, void, tail, ttl + after + 1)
+    local life = string.format('%.0f', ttl + after + 1)
+    redis.call('PEXPIRE', lock, life) -- a write that needs no memory, see lock_leave.lua
+    lock_write(lock, fence_was, 1, void, tail, life)
     left = 0
   end
   return {1, 0, fence_was, left, 0, '', now_us}

@@ -44,7 +44,7 @@ end
 if redis.call('PTTL', lock) <= tonumber(after) then
   return 0
 end
-local life = ttl + after + 1
+local life = string.format('%.0f', ttl + after + 1)
 redis.call('PEXPIRE', lock, life)
 if sign ~= '2' and void == '-' then
   return 1
@@ -80,7 +80,7 @@ local function lock_write(lock, fence, sign, void, tail, life)
   if fence - now_us > 0 then
     sign = math.max(sign, 1)
   end
-  redis.call('SET', lock, lock_record(fence, sign, void, tail), 'PX', life)
+  redis.call('SET', lock, lock_record(fence, sign, void, tail), 'PX', string.format('%.0f', tonumber(life)))
 end
 -->
 -- The holder that was handed the lock speaks for the first time: it is confirmed.

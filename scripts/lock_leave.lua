@@ -67,7 +67,7 @@ local function lock_write(lock, fence, sign, void, tail, life)
   if fence - now_us > 0 then
     sign = math.max(sign, 1)
   end
-  redis.call('SET', lock, lock_record(fence, sign, void, tail), 'PX', life)
+  redis.call('SET', lock, lock_record(fence, sign, void, tail), 'PX', string.format('%.0f', tonumber(life)))
 end
 -->
 --< part/lock_void_lives.lua

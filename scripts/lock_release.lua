@@ -105,7 +105,7 @@ if other[1] then
     if fence - now_us > 0 then
       sign = math.max(sign, 1)
     end
-    redis.call('SET', lock, lock_record(fence, sign, void, tail), 'PX', life)
+    redis.call('SET', lock, lock_record(fence, sign, void, tail), 'PX', string.format('%.0f', tonumber(life)))
   end
   -->
   --< part/lock_fence_after.lua

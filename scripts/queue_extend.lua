@@ -55,7 +55,7 @@ end
 redis.call('ZREM', leases, '')
 if #grants > 0 then
   if not kept then
-    redis.call('SET', receipt, new_fence, 'PX', lease)
+    redis.call('SET', receipt, new_fence, 'PX', string.format('%.0f', lease))
   end
   local added = redis.pcall('ZADD', leases, unpack(grants, 1, #grants))
   if type(added) == 'table' then

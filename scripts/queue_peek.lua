@@ -25,18 +25,18 @@ if not (max and max >= 1 and max <= 200) then
   error('max must be 1 to 200')
 end
 
-local found, last = {}, offset + max - 1
+local found, first, last = {}, string.format('%.0f', offset), string.format('%.0f', offset + max - 1)
 if state == '0' then
-  for i, entry in ipairs(redis.call('LRANGE', ready, offset, last)) do
+  for i, entry in ipairs(redis.call('LRANGE', ready, first, last)) do
     local stamp, id = string.match(entry, '^(%d+):(.*)$')
     found[2 * i - 1], found[2 * i] = id or '', stamp or '' -- a foreign entry names no job
   end
 elseif state == '1' then
-  found = redis.call('ZRANGE', scheduled, offset, last, 'WITHSCORES')
+  found = redis.call('ZRANGE', scheduled, first, last, 'WITHSCORES')
 elseif state == '2' then
-  found = redis.call('ZRANGE', leases, offset, last, 'WITHSCORES')
+  found = redis.call('ZRANGE', leases, first, last, 'WITHSCORES')
 else
-  found = redis.call('ZRANGE', dead, offset, last, 'WITHSCORES')
+  found = redis.call('ZRANGE', dead, first, last, 'WITHSCORES')
 end
 
 local rows, n, size, rest = {}, 0, 0, false

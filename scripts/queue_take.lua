@@ -218,7 +218,7 @@ for i = 1, #KEYS, 10 do
   -- The receipt names the jobs before they are leased. A copy of the call that leased them changes nothing.
   if fresh and g > 0 then
     noted = redis.call('SET', receipt, token .. ' ' .. fence .. '\n' .. table.concat(kept, '\n'),
-      'PX', math.max(lease, 60000))
+      'PX', string.format('%.0f', math.max(lease, 60000)))
     for n = 1, g, 1000 do
       redis.call('ZADD', leases, unpack(grants, n, math.min(n + 999, g)))
     end
@@ -234,7 +234,8 @@ end
 -- A take that has no job leaves its number as well, for a copy that comes late. Where it dropped entries, there may be
 -- jobs behind them: a repeat counts one as dropped, so that its caller looks again.
 if fresh and not noted then
-  redis.call('SET', KEYS[9], token .. ' 0\n' .. (total > 0 and '0:' or ''), 'PX', math.max(states[1].lease, 60000))
+  local stay = string.format('%.0f', math.max(states[1].lease, 60000))
+  redis.call('SET', KEYS[9], token .. ' 0\n' .. (total > 0 and '0:' or ''), 'PX', stay)
 end
 -->
 

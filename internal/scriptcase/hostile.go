@@ -41,7 +41,9 @@ type HostileServer struct {
 	States map[string][]Dumped
 	state  string // what the server has now; empty when a call has changed it
 	Sent   int
-	sha    string // of the text that the server has
+
+	Prelude string // Lua to run before each script
+	sha     string // of the text that the server has
 }
 
 // NewHostileServer starts one for this test.
@@ -80,7 +82,7 @@ func (s *HostileServer) load() {
 	if s.Call.SHA != s.Call.Script.SHA {
 		text.Guard = s.Call.Script.Guarded.Guard
 	}
-	sha, err := s.c.ScriptLoad(s.ctx, text.String()).Result()
+	sha, err := s.c.ScriptLoad(s.ctx, s.Prelude+text.String()).Result()
 	require.NoError(s.t, err)
 	s.sha = sha
 }

@@ -25,7 +25,7 @@ if holder == identifier then
 elseif holder then
   local remaining = redis.call('PTTL', lock)
   if remaining < 0 and heal > 0 then
-    redis.call('PEXPIRE', lock, heal)
+    redis.call('PEXPIRE', lock, string.format('%.0f', heal))
     remaining = heal
   end
   return {0, remaining}

@@ -15,7 +15,7 @@ import (
 var acquireLockSource string
 
 // AcquireLockSHA is the SHA-1 of acquire_lock.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const AcquireLockSHA = "3e59ab1127e241095af3ab74b311258e2e441b86"
+const AcquireLockSHA = "6ba4d5d3fad487ef422c0964af3563d4bd479b3a"
 
 // AcquireLockScript is acquire_lock.lua.
 var AcquireLockScript = lua.Script{

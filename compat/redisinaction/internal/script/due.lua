@@ -25,7 +25,8 @@ local now = time[1] .. '.' .. string.sub('00000' .. time[2], -6)
 -- read to be thrown away.
 local items, n, size, ask = {}, 0, 0, 1
 while ask >= 1 do
-  local some = redis.call('ZRANGE', delayed, '-inf', now, 'BYSCORE', 'LIMIT', skip + n, ask, 'WITHSCORES')
+  local from = string.format('%.0f', skip + n)
+  local some = redis.call('ZRANGE', delayed, '-inf', now, 'BYSCORE', 'LIMIT', from, ask, 'WITHSCORES')
   for i = 1, #some, 2 do
     if size < bytes then
       items[2 * n + 1], items[2 * n + 2] = some[i], some[i + 1]

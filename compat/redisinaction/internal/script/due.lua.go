@@ -14,7 +14,7 @@ import (
 var dueSource string
 
 // DueSHA is the SHA-1 of due.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DueSHA = "f3f984d2cf74cd565c785a4f4e6c6657810a3a95"
+const DueSHA = "23c2e25b6b8f189fcae29ad9f57658558dfab16c"
 
 // DueScript is due.lua.
 var DueScript = lua.Script{

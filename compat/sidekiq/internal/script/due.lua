@@ -24,7 +24,7 @@ local now = time[1] .. '.' .. string.format('%06d', time[2])
 -- read to be thrown away.
 local members, n, size, ask, more = {}, 0, 0, 1, false
 while ask >= 1 do
-  local some = redis.call('ZRANGE', set, '-inf', now, 'BYSCORE', 'LIMIT', skip + n, ask)
+  local some = redis.call('ZRANGE', set, '-inf', now, 'BYSCORE', 'LIMIT', string.format('%.0f', skip + n), ask)
   for _, member in ipairs(some) do
     if size < bytes then
       n = n + 1
@@ -44,5 +44,6 @@ end
 if more and redis.call('ZCOUNT', set, '-inf', now) > skip + n then
   return {time[1] * 1000000 + time[2], now, members}
 end
-local after = redis.call('ZRANGE', set, skip + n, skip + n, 'WITHSCORES')
+local index = string.format('%.0f', skip + n)
+local after = redis.call('ZRANGE', set, index, index, 'WITHSCORES')
 return {time[1] * 1000000 + time[2], after[2] or false, members}

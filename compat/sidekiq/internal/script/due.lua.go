@@ -14,7 +14,7 @@ import (
 var dueSource string
 
 // DueSHA is the SHA-1 of due.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DueSHA = "b4c7d323a285b27dd39560fc5926b7aebd2ed28b"
+const DueSHA = "504a8f078f59aa10b9afddff406aa86900070a98"
 
 // DueScript is due.lua.
 var DueScript = lua.Script{

@@ -16,7 +16,7 @@ import (
 var retryBurySource string
 
 // RetryBurySHA is the SHA-1 of retry_bury.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RetryBurySHA = "2b161c023012e4609a358ab23a6ebf7f1d5d3c90"
+const RetryBurySHA = "f05f6a2d54d7b36001d762a0af9215d4e9c188de"
 
 // RetryBuryScript is retry_bury.lua.
 var RetryBuryScript = lua.Script{

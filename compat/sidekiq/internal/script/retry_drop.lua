@@ -23,9 +23,9 @@ end
 --< part/count_failure.lua
 redis.pcall('INCR', processed)
 redis.pcall('INCR', processed_day)
-redis.pcall('EXPIRE', processed_day, 157680000) -- five years, as Sidekiq has it
+redis.pcall('EXPIRE', processed_day, '157680000') -- five years, as Sidekiq has it
 redis.pcall('INCR', failed)
 redis.pcall('INCR', failed_day)
-redis.pcall('EXPIRE', failed_day, 157680000)
+redis.pcall('EXPIRE', failed_day, '157680000')
 -->
 return 1

@@ -14,7 +14,7 @@ import (
 var retryDropSource string
 
 // RetryDropSHA is the SHA-1 of retry_drop.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RetryDropSHA = "9fa599b53e50603eff0491abbb8f94c095c5c325"
+const RetryDropSHA = "6d9083070d74778750a44a55dca6cd7e1ae01653"
 
 // RetryDropScript is retry_drop.lua.
 var RetryDropScript = lua.Script{

@@ -15,7 +15,7 @@ import (
 var retryLaterSource string
 
 // RetryLaterSHA is the SHA-1 of retry_later.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RetryLaterSHA = "60f59d3b179789a386435921a29e3471dd6b306f"
+const RetryLaterSHA = "709259d676a972c882c162818ea64f0aaa5fccb0"
 
 // RetryLaterScript is retry_later.lua.
 var RetryLaterScript = lua.Script{

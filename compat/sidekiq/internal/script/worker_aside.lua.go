@@ -16,7 +16,7 @@ import (
 var workerAsideSource string
 
 // WorkerAsideSHA is the SHA-1 of worker_aside.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerAsideSHA = "89d0e2b0efadb43f9fab6445cc395f06ba9e0a61"
+const WorkerAsideSHA = "c2d659f2c0f2f61b33bb037f9e13f213f7d40279"
 
 // WorkerAsideScript is worker_aside.lua.
 var WorkerAsideScript = lua.Script{

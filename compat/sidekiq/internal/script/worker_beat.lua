@@ -45,5 +45,6 @@ for i = 5, #ARGV do
 end
 
 redis.call('ZADD', processes, string.format('%.0f', now + lease), process)
-local lapsed = redis.call('ZRANGE', processes, '-inf', string.format('%.0f', now), 'BYSCORE', 'LIMIT', skip, max)
+local ends, from = string.format('%.0f', now), string.format('%.0f', skip)
+local lapsed = redis.call('ZRANGE', processes, '-inf', ends, 'BYSCORE', 'LIMIT', from, max)
 return {lapsed, gone}

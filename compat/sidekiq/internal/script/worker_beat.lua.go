@@ -15,7 +15,7 @@ import (
 var workerBeatSource string
 
 // WorkerBeatSHA is the SHA-1 of worker_beat.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerBeatSHA = "b05027976c22ca20d5d2b51d4661275d29ff5255"
+const WorkerBeatSHA = "dff24a84c6fa220ea6d539dcf8a6e277006a8424"
 
 // WorkerBeatScript is worker_beat.lua.
 var WorkerBeatScript = lua.Script{

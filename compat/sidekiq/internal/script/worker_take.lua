@@ -59,12 +59,12 @@ if want > 0 and first <= last then
   -- A repeat: its jobs have left their queues, and some may have left the hash too.
   local ids = {}
   for i = 1, want do
-    ids[i] = first + i - 1
+    ids[i] = string.format('%.0f', first + i - 1)
   end
   for i, kept in ipairs(redis.call('HMGET', working, unpack(ids, 1, math.min(want, 500)))) do
     if kept then
       local _, colon, size = string.find(kept, '^(%d+):')
-      jobs[j + 1], jobs[j + 2] = ids[i], string.sub(kept, colon + 1, colon + size)
+      jobs[j + 1], jobs[j + 2] = tonumber(ids[i]), string.sub(kept, colon + 1, colon + size)
       jobs[j + 3] = string.sub(kept, colon + size + 1)
       j = j + 3
     end
@@ -86,7 +86,7 @@ else
         end
         local label = #queue .. ':' .. queue
         for at = #payloads, 1, -1 do
-          fields[f + 1], fields[f + 2] = id, label .. payloads[at]
+          fields[f + 1], fields[f + 2] = string.format('%.0f', id), label .. payloads[at]
           jobs[j + 1], jobs[j + 2], jobs[j + 3] = id, queue, payloads[at]
           id, f, j, size = id + 1, f + 2, j + 3, size + #payloads[at]
         end
@@ -113,7 +113,7 @@ if f > 0 or #ARGV > 4 then
   if finished > 0 then
     redis.pcall('INCRBY', processed, finished)
     redis.pcall('INCRBY', day, finished)
-    redis.pcall('EXPIRE', day, 157680000) -- five years, as Sidekiq has it
+    redis.pcall('EXPIRE', day, '157680000') -- five years, as Sidekiq has it
   end
 end
 for i = 5, #KEYS do

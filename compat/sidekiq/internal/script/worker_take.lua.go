@@ -15,7 +15,7 @@ import (
 var workerTakeSource string
 
 // WorkerTakeSHA is the SHA-1 of worker_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const WorkerTakeSHA = "ba684f1535673b472dee0ee852d581b5df52f768"
+const WorkerTakeSHA = "c0d7abe1c6e20f7d0af8a5d9b1f00f5df94769fa"
 
 // WorkerTakeScript is worker_take.lua.
 var WorkerTakeScript = lua.Script{

@@ -8,7 +8,7 @@ while ask > 0 and size < 1048576 do
   end
   local label = #queue .. ':' .. queue
   for at = #payloads, 1, -1 do
-    fields[f + 1], fields[f + 2] = id, label .. payloads[at]
+    fields[f + 1], fields[f + 2] = string.format('%.0f', id), label .. payloads[at]
     jobs[j + 1], jobs[j + 2], jobs[j + 3] = id, queue, payloads[at]
     id, f, j, size = id + 1, f + 2, j + 3, size + #payloads[at]
   end
