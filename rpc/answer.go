@@ -196,11 +196,11 @@ func (b *Bus) sendAnswer(w *work, a wire.Answer) {
 // reply runs the script that accepts the answer: only once, only from the node and attempt that were asked, and only to
 // the request that was run.
 func (b *Bus) reply(ctx context.Context, w *work, a wire.Answer) (gen.RPCReplyResult, error) {
-	client := b.client
+	client, keep := b.client, w.keepReply()
 	if len(a.Body) >= besideMin && w.Flags&wire.FlagStream == 0 {
 		// The id is the attempt's own, so that the body of a refused answer does not replace an accepted one.
 		a.Ext.Beside = besideID(w.ID+"."+w.session.node+"."+strconv.FormatInt(w.Attempt, 10), w.Ext.Digest)
-		client = b.putBeside(ctx, a.Ext.Beside, a.Body, w.keepReply())
+		client = b.putBeside(ctx, a.Ext.Beside, a.Body, keep+callGrace) // a record is never without its body
 		a.Body = nil
 	}
 	frame := b.seal(a.Encode())
@@ -209,10 +209,10 @@ func (b *Bus) reply(ctx context.Context, w *work, a wire.Answer) (gen.RPCReplyRe
 		State: recordState[a.Ext.State], Frame: frame, Outbox: b.keys.Outbox, Shard: b.shard,
 	}
 	if a.Ext.State == wire.StateDone {
-		p.Keep = w.keepReply()
+		p.Keep = keep
 	}
 	result, err := gen.RPCReply(ctx, client, p)
-	return result, cmp.Or(refused(client, err), err)
+	return result, cmp.Or(b.unstored(ctx, client, err), err)
 }
 
 // recordState is the state of a record after an answer.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -23,7 +24,12 @@ import (
 // kB, where SET takes 1 us. The price is a round trip of the receiver.
 const besideMin = 8 << 10
 
-// errBodyLost reports that the server no longer has a body.
+// bodyLate is how long a body may come after the script that announces it. In a hash slot that migrates, the key of the
+// body is new, so its SET goes on to the other server in a second trip, while the script runs at once. A body that the
+// server has refused, or has lost, comes never: a receiver asks for it for that long.
+const bodyLate = 2 * time.Second
+
+// errBodyLost reports that the server does not have a body.
 var errBodyLost = errors.New("its body is lost")
 
 // besideID returns the name of a body: that of its call, with the digest of its request if other requests may have the
@@ -45,10 +51,11 @@ func (b *Bus) putBeside(ctx context.Context, id string, body []byte, keep time.D
 	return &ahead.Client{UniversalClient: b.client, New: set, Size: len(sealed)}
 }
 
-// refused returns the server's error for the body that was sent before a script. err is the error of the script.
-// refused returns nil if the body was stored, or if the script has no answer: then nothing is known about the body
-// either.
-func refused(client lua.Client, err error) error {
+// unstored returns the error of the body that was sent before a script, or nil if the body was stored. err is the error
+// of the script. unstored returns nil if the script has no answer: then nothing is known about the body either. In a
+// cluster whose hash slot moves, the body takes another way than the script. If it was lost there, it is sent again: by
+// itself, because the script has run.
+func (b *Bus) unstored(ctx context.Context, client lua.Client, err error) error {
 	put, ok := client.(*ahead.Client)
 	if !ok {
 		return nil // the usual call allocates nothing here
@@ -56,24 +63,37 @@ func refused(client lua.Client, err error) error {
 	if failed := new(lua.Error); err != nil && (!errors.As(err, &failed) || failed.Code == "") {
 		return nil
 	}
-	if reply := redis.Error(nil); errors.As(put.Err(), &reply) {
-		return fmt.Errorf("store a body: %w", unquoted.Error(reply))
+	failed := put.Err()
+	if err == nil && failed != nil && !isFinal(failed) {
+		failed = b.client.Process(ctx, put.Next())
+	}
+	if failed != nil {
+		return fmt.Errorf("store a body: %w", unquoted.Error(failed))
 	}
 	return nil
+}
+
+// isFinal reports whether the server itself has refused a command, and would do so again.
+func isFinal(err error) bool {
+	if !errors.As(err, new(redis.Error)) {
+		return false
+	}
+	return !slices.ContainsFunc([]string{"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "READONLY"},
+		func(code string) bool { return redis.HasErrorPrefix(err, code) })
 }
 
 // given returns the error of a script that gives a request to a node. Without its body no node runs the request, except
 // that the body of an earlier request with the same key, or of an earlier attempt, may still be stored. Then the
 // outcome of the script counts.
 func (w *waiter) given(s *sending, client lua.Client, err error) error {
-	body := refused(client, err)
+	body := s.bus.unstored(s, client, err)
 	switch {
 	case body == nil:
 		w.put = true
 		return err
 	case w.put || s.twice.Load() || errors.Is(err, lua.ErrOutcomeUnknown):
 		return err
-	case w.Key != "":
+	case w.Key != "" || !isFinal(body):
 		return fmt.Errorf("%w: %w", lua.ErrOutcomeUnknown, body)
 	}
 	return fmt.Errorf("%w: %w", lua.ErrNotExecuted, body)
@@ -99,18 +119,24 @@ func (b *Bus) readBody(ctx context.Context, key string) (string, error) {
 }
 
 // getBeside reads a body that travels beside the script. While the server cannot be asked, it tries again until ctx
-// ends.
+// ends. While the server does not have the body, it tries again for bodyLate.
 func (b *Bus) getBeside(ctx context.Context, id string) ([]byte, error) {
 	retry := clock.Backoff{First: 10 * time.Millisecond, Last: time.Second}
+	var absent time.Time
 	for {
 		text, err := b.readBody(ctx, b.keys.Body(id))
 		switch {
-		case errors.Is(err, redis.Nil):
-			return nil, errBodyLost
 		case err == nil:
 			return b.openBeside(id, text)
-		case ctx.Err() != nil || !clock.Sleep(ctx, retry.Next()):
-			return nil, unquoted.Error(err)
+		case !errors.Is(err, redis.Nil):
+			absent, err = time.Time{}, unquoted.Error(err)
+		case absent.IsZero():
+			absent, err = time.Now(), errBodyLost
+		default:
+			err = errBodyLost
+		}
+		if !absent.IsZero() && time.Since(absent) > bodyLate || ctx.Err() != nil || !clock.Sleep(ctx, retry.Next()) {
+			return nil, err
 		}
 	}
 }
@@ -186,7 +212,7 @@ func (b *Bus) collectBody(a *wire.Answer) {
 		return
 	}
 	if err != nil {
-		err = fmt.Errorf("luatomic: call %q: its reply cannot be read, the handler has run: %w", method, err)
+		err = unreadable(method, "the handler has run", err)
 	}
 	b.pending.deliver(a.ID, outcome{body: body, err: err, ext: a.Ext})
 }

@@ -2,13 +2,18 @@ package rpc_test
 
 import (
 	"context"
+	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -46,4 +51,74 @@ func TestABodyOfARefusedReplyReplacesNone(t *testing.T) {
 	out, err = lab.Echo.CallWith(ctx, caller, "", &rpc.CallOptions{Key: "order"})
 	require.NoError(t, err)
 	require.Equal(t, accepted, out)
+}
+
+// apart has the body and the script of a pipeline take two ways, as a cluster does whose hash slot migrates: the script
+// runs at once. The body fails there, or comes when the receiver has asked for it.
+type apart struct {
+	sha   string
+	fails error
+	asked <-chan struct{}
+	n     atomic.Int32
+}
+
+func (h *apart) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (h *apart) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (h *apart) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if cmds[0].Name() != "set" || !lab.OfScript(cmds[1], h.sha) {
+			return next(ctx, cmds)
+		}
+		err := next(ctx, cmds[1:])
+		<-h.asked
+		h.n.Add(1)
+		if h.fails != nil {
+			cmds[0].SetErr(h.fails)
+			return h.fails
+		}
+		return errors.Join(err, next(ctx, cmds[:1]))
+	}
+}
+
+// A body comes after the script that announces it, when the receiver has asked for it already. Or it is lost on its way
+// and sent again, by itself.
+func TestABodyThatComesAfterItsScript(t *testing.T) {
+	t.Parallel()
+	for what, fails := range map[string]error{
+		"late": nil, "cut off": errors.New("EOF"), "moved": refusal("MOVED 1 127.0.0.1:1"),
+	} {
+		for _, script := range []*lua.Script{&gen.RPCReplyScript, &gen.RPCCallScript} {
+			ctx, name := t.Context(), luatomictest.Namespace(t)
+			asked := make(chan struct{}, 100)
+			note := lab.Before(func(cmds ...redis.Cmder) {
+				if cmds[0].Name() == "get" {
+					asked <- struct{}{}
+				}
+			})
+			sender, receiver := luatomictest.Client(t), luatomictest.Client(t)
+			hook := &apart{sha: lab.Digest(script), fails: fails, asked: asked}
+			node, caller := sender, receiver
+			if script == &gen.RPCCallScript {
+				node, caller = receiver, sender
+			}
+			lua.Direct(sender) // the hook sees no shared round trip
+			lab.Serving(t, lab.Echo, node, name, nil, func(_ context.Context, s string) (string, error) {
+				if script == &gen.RPCCallScript {
+					return "x", nil
+				}
+				return strings.Repeat("x", rpc.BesideMin), nil
+			})
+			bus := lab.OpenBus(t, caller, name, &rpc.Options{Timeout: time.Minute})
+			require.NoError(t, bus.Ready(ctx))
+			receiver.AddHook(note)
+			sender.AddHook(hook)
+			body := ""
+			if script == &gen.RPCCallScript {
+				body = strings.Repeat("x", rpc.BesideMin)
+			}
+			_, err := lab.Echo.Call(ctx, bus, body)
+			require.NoError(t, err, "%s, of %s", what, script.Name)
+			require.EqualValues(t, 1, hook.n.Load())
+		}
+	}
 }

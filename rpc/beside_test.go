@@ -144,7 +144,7 @@ func TestABodyThatTheServerRefuses(t *testing.T) {
 	}{
 		"of a request":            {admin, few, 10_000, "", "store a body: NOPERM", lua.ErrNotExecuted, 0},
 		"of a request with a key": {admin, few, 10_000, "k", "store a body: NOPERM", lua.ErrOutcomeUnknown, 0},
-		"of a reply":              {few, admin, 1, "", "the handler has run: its body is lost", nil, 1},
+		"of a reply":              {few, admin, 1, "", "the handler has run: its body is lost", rpc.ErrUnreadable, 1},
 	} {
 		ran.Store(0)
 		reported := make(chan error, 1)
@@ -161,7 +161,7 @@ func TestABodyThatTheServerRefuses(t *testing.T) {
 		caller := lab.OpenBus(t, c.caller, "bus", nil)
 		_, err = lab.Echo.CallWith(ctx, caller, strings.Repeat("x", c.body), &rpc.CallOptions{Key: c.key})
 		require.ErrorContains(t, err, c.says, what)
-		for _, outcome := range []error{lua.ErrNotExecuted, lua.ErrOutcomeUnknown} {
+		for _, outcome := range []error{lua.ErrNotExecuted, lua.ErrOutcomeUnknown, rpc.ErrUnreadable} {
 			require.Equal(t, outcome == c.outcome, errors.Is(err, outcome), "%s: %v", what, err)
 		}
 		require.Equal(t, c.ran, ran.Load(), what)

@@ -237,7 +237,7 @@ func (b *Bus) decided(w *waiter, r gen.RPCDecideResult) error {
 			return nil
 		}
 		if err := b.receiveStored(r.Frame); err != nil {
-			return fmt.Errorf("luatomic: call %q: the reply that is kept cannot be read: %w", w.method, err)
+			return unreadable(w.method, "it is kept", err)
 		}
 		return nil
 	case gen.RPCDecideOutcomeOtherRequest:

@@ -20,6 +20,10 @@ var (
 	// ErrOverloaded reports that all handlers of all nodes that were asked are busy. No handler has run. It is returned
 	// as a *RemoteError with CodeOverloaded.
 	ErrOverloaded = errors.New("luatomic: all handlers are busy")
+	// ErrUnreadable reports that a node has answered the call and the reply cannot be read: the server has refused or
+	// lost the body of the result, or the reply is of another version or key. The handler has run, except after a reply
+	// of another version, which may be that of a node that has refused the call.
+	ErrUnreadable = errors.New("luatomic: the reply cannot be read")
 	// ErrConnectionTaken reports that another live node owns the connection.
 	ErrConnectionTaken = errors.New("luatomic: the connection belongs to another node")
 	// ErrKeyReused reports that the idempotency key was used for another request of the method, or that the codec has
@@ -109,6 +113,11 @@ func refusal(method string, outcome gen.RPCDecideOutcome) error {
 		reason = "no subscriber: the nodes that serve it are not connected"
 	}
 	return &NoRespondersError{Method: method, Reason: reason}
+}
+
+// unreadable is the error of a call whose reply cannot be read. ran says what is known about the handler.
+func unreadable(method, ran string, err error) error {
+	return fmt.Errorf("luatomic: call %q: %w, %s: %w", method, ErrUnreadable, ran, err)
 }
 
 func lostCall(method, node string) error {

@@ -147,7 +147,7 @@ func (b *Bus) findAll(ctx context.Context, c *outgoing, deadline time.Time) ([]g
 	c.shared, _ = b.newID(c)
 	client := b.putBeside(ctx, c.shared, c.body, time.Until(deadline)+callGrace)
 	rows, err := b.find(ctx, client, c.method)
-	if body := refused(client, err); body != nil {
+	if body := b.unstored(ctx, client, err); body != nil {
 		return nil, fmt.Errorf("%w: %w", lua.ErrNotExecuted, body)
 	}
 	return rows, err

@@ -3,7 +3,6 @@ package rpc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 
 	"github.com/luatomic/luatomic/internal/wire"
@@ -51,8 +50,7 @@ func (b *Bus) refused(s *session, err error) {
 		return
 	}
 	method := b.pending.methodOf(e.ID)
-	err = fmt.Errorf("luatomic: call %q: its reply cannot be read, the handler may have run: %w", method, err)
-	b.pending.deliver(e.ID, outcome{err: err})
+	b.pending.deliver(e.ID, outcome{err: unreadable(method, "the handler may have run", err)})
 }
 
 // deliver passes an answer, or a part of one, to the call that waits for it.
