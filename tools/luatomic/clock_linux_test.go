@@ -31,8 +31,8 @@ func TestAgesAreByTheServersClock(t *testing.T) {
 	})
 	const recent = `\d+(\.\d+)?m?s ago`
 	e.looks(exitDone, "queues workers",
-		"HOST PID VERSION STARTED QUEUE TAG HOLDS OF LONGEST",
-		`\S+ \d+ \S+ `+someAge+" mail 1 1 held "+recent)
+		"HOST PID VERSION STARTED REPORTED QUEUE TAG HOLDS OF LONGEST",
+		`\S+ \d+ \S+ `+someAge+" "+recent+" mail 1 1 held "+recent)
 	e.with(`{"body":1,"id":"late","delay":"100h"}`).run("push", "mail").exits(exitDone)
 	e.looks(exitDone, "jobs show mail late",
 		"id late", "state scheduled", `at \S+, in (100h|99h).*`, "failures 0", "body 1 bytes", "1")
