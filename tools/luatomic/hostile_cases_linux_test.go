@@ -132,10 +132,17 @@ var hostileCases = map[string]func(*hostile){
 		h.shows(exitDone, "jobs", "show", evilName, evilName)
 		h.shows(exitFailed, "jobs", "show", evilName, "none")
 	},
-	"jobs show, sidekiq":       onSidekiq("show", evilJSON+"1", evilJSON+"3"),
-	"jobs requeue":             onJobs("requeue", queue.Dead),
-	"jobs requeue, sidekiq":    onSidekiq("requeue", evilJSON+"3"),
-	"jobs cancel":              onJobs("cancel", queue.Ready),
+	"jobs show, sidekiq":    onSidekiq("show", evilJSON+"1", evilJSON+"3"),
+	"jobs requeue":          onJobs("requeue", queue.Dead),
+	"jobs requeue, sidekiq": onSidekiq("requeue", evilJSON+"3"),
+	"jobs cancel":           onJobs("cancel", queue.Ready),
+	"jobs reclaim":          onQueue(exitDone, "jobs", "reclaim", evilName),
+	"jobs release": func(h *hostile) {
+		h.job(queue.Leased)
+		h.shows(exitFailed, "jobs", "release", evilName, "none")
+		h.shows(exitFailed, "jobs", "release", evilName, evilName, "--fence", "1")
+		h.shows(exitDone, "jobs", "release", evilName, evilName)
+	},
 	"jobs bury":                onJobs("bury", queue.Ready),
 	"jobs delete":              onJobs("delete", queue.Dead),
 	"jobs delete, sidekiq":     onSidekiq("delete", evilJSON+"3"),
