@@ -91,7 +91,7 @@ func reportCalls() []ScriptCall {
 				Process: "me", Number: 2, Lease: time.Minute, Description: []byte("{}"), Epoch: "7", Known: 1,
 				Entries: []gen.QueueReportEntry{{Queue: "{q}", Processed: 1, Failed: 2, Dead: 3, Expired: 4}}}))
 		}, func(ctx context.Context, c *redis.Client, k string) error {
-			c.HSet(ctx, "{"+k+"}:about", "me", "1 {}", "gone", "7 {}")
+			c.HSet(ctx, "{"+k+"}:about", "", "8 0", "me", "1 {}", "gone", "7 {}")
 			c.ZAdd(ctx, "{"+k+"}:names", redis.Z{Score: 1, Member: "{old}"})
 			return c.ZAdd(ctx, "{"+k+"}:workers", redis.Z{Score: lab.Past, Member: "gone"}).Err()
 		}, nil},

@@ -47,8 +47,8 @@ func TestFieldsOfStatsWatch(t *testing.T) {
 	e.push("full", queue.Job{}, queue.Job{Delay: time.Hour})
 	e.run("queue", "limit", "full", "10").exits(exitDone)
 	e.known("empty")
-	const counts = "%[1]s float64, failed_per_second %[2]T, lapsed float64, leased float64, limit %[3]T, next_due %[3]T, now " +
-		"float64, " +
+	const counts = "%[1]s float64, failed_per_second %[2]T, lapsed float64, leased float64, limit %[3]T, " +
+		"next_due %[3]T, now float64, " +
 		"oldest_ms %[3]T, paused bool, processed_per_second %[2]T, pushed_per_second %[2]T, queue string, ready " +
 		"float64, " +
 		"scheduled float64"
