@@ -10,10 +10,10 @@ import (
 )
 
 // QueueNackSHA is the SHA-1 of queue_nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueNackSHA = "a19debd20a7c1bb772dd1789e9a1c8c21e6542df"
+const QueueNackSHA = "2d262ca0cc7fd6c7559eb590f731fd42971d261a"
 
 // QueueNackGuardedSHA is the SHA-1 of guard.lua and queue_nack.lua joined, which runs under lua.Guard.
-const QueueNackGuardedSHA = "974146b1c3845bb9c086aeee97397774deb57fbb"
+const QueueNackGuardedSHA = "34db08e6f6bb8fcc2474844d56c46bc73e2be755"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{
@@ -21,7 +21,7 @@ var QueueNackScript = lua.Script{
 	SHA:         QueueNackSHA,
 	Source:      &scripts.QueueNack,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 78,
+	WritesAfter: 84,
 	Keys: []lua.Key{
 		{Name: "leases", Type: "zset"},
 		{Name: "ready", Type: "list"},
@@ -50,7 +50,8 @@ type QueueNackParams struct {
 	Ready     string // KEYS[2], list: entries enqueued_at_ms:id, oldest at the head
 	Scheduled string // KEYS[3], zset: id, scored by due time in ms
 	Bodies    string // KEYS[4], hash: id to body
-	// KEYS[5], hash: id to the number of its failed deliveries, id and a line feed to the last reason.
+	// KEYS[5], hash: id to the number of its failed deliveries, id and a line feed to the last reason,
+	// "declined since ", that time in ms and a colon before one that was declined.
 	Failures string
 	Dead     string // KEYS[6], zset: id, scored by the time of its death in ms
 	// KEYS[7], hash: k:name to the id that holds it, j:id to the name it holds.
@@ -63,7 +64,8 @@ type QueueNackParams struct {
 	Options  string // KEYS[12], hash: id to the options of a job, which queue_push.lua wrote
 	Finished string // KEYS[13], zset: ids of finished jobs, scored by that time in ms
 	// ARGV[1] and on, at most 200: delay: ms until it is ready again, or until it expires if that is
-	// earlier, below 0 for the dead set; enqueued_at: in ms, as take returned it.
+	// earlier, below 0 for the dead set; enqueued_at: in ms, as take returned it; patience: ms, 0 for a
+	// job that was not declined.
 	Jobs []QueueNackJob
 }
 
@@ -75,6 +77,7 @@ type QueueNackJob struct {
 	Counted    bool
 	Reason     string
 	EnqueuedAt int64
+	Patience   int64
 }
 
 // QueueNack gives leased jobs back: to be delivered again, at once or later, or to the dead set.
@@ -84,6 +87,10 @@ type QueueNackJob struct {
 // time. Death releases the unique key. A job that was cancelled under its lease is deleted,
 // whatever is asked, and so is a job without a body. For each job the script returns one verdict,
 // in order: whether it was still leased under this fence.
+//
+// A job with a patience was declined: its worker cannot begin it. The time of the first time in a
+// row stands before its reason, and any other call ends the row. The delay is as long as that is
+// ago, a minute at most, and after the patience the job is dead.
 //
 // Long because a job has three ends: ready, scheduled, dead.
 //
@@ -97,7 +104,7 @@ type QueueNackJob struct {
 //   - KEYS[3]: scheduled, zset: id, scored by due time in ms.
 //   - KEYS[4]: bodies, hash: id to body.
 //   - KEYS[5]: failures, hash: id to the number of its failed deliveries, id and a line feed to the
-//     last reason.
+//     last reason, "declined since ", that time in ms and a colon before one that was declined.
 //   - KEYS[6]: dead, zset: id, scored by the time of its death in ms.
 //   - KEYS[7]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
 //   - KEYS[8]: expiry, zset: name of a unique key, scored by its end in ms.
@@ -106,7 +113,7 @@ type QueueNackJob struct {
 //   - KEYS[11]: receipt, string: the verdicts of this call, kept for a repeat.
 //   - KEYS[12]: options, hash: id to the options of a job, which queue_push.lua wrote.
 //   - KEYS[13]: finished, zset: ids of finished jobs, scored by that time in ms.
-//   - Reply: 0 lost, 1 given back, 2 cancelled and deleted.
+//   - Reply: 0 lost, 1 given back, 2 cancelled and deleted, 3 dead after its patience.
 //   - Cost: O(log n) for each job.
 //   - [ErrQueueNackLayout]: the queue has a later layout.
 func QueueNack(ctx context.Context, c lua.Client, p QueueNackParams) ([]int64, error) {
@@ -120,7 +127,7 @@ func QueueNackIn(b *lua.Batch, p QueueNackParams) *lua.Future[[]int64] {
 }
 
 func (p *QueueNackParams) call() *lua.Call {
-	c := lua.NewCall(&QueueNackScript, 13, 6*len(p.Jobs))
+	c := lua.NewCall(&QueueNackScript, 13, 7*len(p.Jobs))
 	c.Key("leases", p.Leases)
 	c.Key("ready", p.Ready)
 	c.Key("scheduled", p.Scheduled)
@@ -135,7 +142,7 @@ func (p *QueueNackParams) call() *lua.Call {
 	c.Key("options", p.Options)
 	c.Key("finished", p.Finished)
 	c.EndKeys()
-	c.Group("job", len(p.Jobs), 200, 6)
+	c.Group("job", len(p.Jobs), 200, 7)
 	for i := range p.Jobs {
 		e := &p.Jobs[i]
 		c.StringAt(&e.ID)
@@ -144,6 +151,7 @@ func (p *QueueNackParams) call() *lua.Call {
 		c.Bool(e.Counted)
 		c.StringAt(&e.Reason)
 		c.IntAt(&e.EnqueuedAt)
+		c.IntAt(&e.Patience)
 	}
 	return c
 }

@@ -45,8 +45,8 @@ func Each[E any](fs ...func(E)) func(E) {
 	}
 }
 
-// ErrorType returns a short name for an error, one of a few: "" for nil and for a [queue.Snooze], "timeout",
-// "cancelled", "lease_lost", "held", "full", "no_responder", "overloaded", "node_lost", "not_executed",
+// ErrorType returns a short name for an error, one of a few: "" for nil and for a [queue.Snooze], "declined",
+// "timeout", "cancelled", "lease_lost", "held", "full", "no_responder", "overloaded", "node_lost", "not_executed",
 // "outcome_unknown", the code of an [rpc.RemoteError] that is a plain word, and "error". It never contains text of the
 // error.
 func ErrorType(err error) string {
@@ -69,7 +69,8 @@ var errorTypes = []struct {
 	is   error
 	name string
 }{
-	{queue.ErrTimeout, "timeout"}, {queue.ErrLeaseLost, "lease_lost"}, {lock.ErrLost, "lease_lost"},
+	{queue.ErrDeclined, "declined"}, {queue.ErrTimeout, "timeout"},
+	{queue.ErrLeaseLost, "lease_lost"}, {lock.ErrLost, "lease_lost"},
 	{lock.ErrHeld, "held"}, {queue.ErrFull, "full"},
 	{rpc.ErrNoResponders, "no_responder"}, {rpc.ErrNodeLost, "node_lost"}, {rpc.ErrOverloaded, "overloaded"},
 	{context.DeadlineExceeded, "timeout"}, {context.Canceled, "cancelled"},

@@ -39,7 +39,7 @@ type Audited struct {
 
 // OK reports that the audit found nothing. It cannot find what is stored only once, because its loss leaves no trace:
 // options, failures, a pause, a limit, the cancel of a job that a worker has, or of a job that was ready over a minute
-// ago.
+// ago or became ready in the millisecond of its cancel.
 func (a *Audited) OK() bool {
 	return a.LostTotal+a.GhostTotal+a.StaleNames+a.StaleCounts == 0 && a.DeadBytes == 0
 }

@@ -8,20 +8,25 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/decline"
 	"github.com/luatomic/luatomic/internal/notify"
 	"github.com/luatomic/luatomic/lua"
 )
 
 // Handler works on one delivery. A nil error acks the job. Snooze delivers it again later, Discard moves it to the dead
-// set. Any other error returns the job, to be delivered again after ConsumeOptions.Backoff. When the job has failed
-// Options.MaxFailures times, the error moves it to the dead set.
+// set, and Decline leaves it to another process. Any other error returns the job, to be delivered again after
+// ConsumeOptions.Backoff. When the job has failed Options.MaxFailures times, the error moves it to the dead set.
 //
 // The context ends with the cause ErrLeaseLost when the lease is lost. It also ends while the server is unreachable,
 // when the lease is over by the clocks of the process. From then on another worker may do the same work. The context
 // ends with the cause ErrCancelled when the job was cancelled.
 //
-// A job that the handler settles itself, with a method of d, is neither renewed nor acked again. The result of the
-// handler then only goes to OnError. The handler may go on, and its context ends only by Grace.
+// When the handler's error is context.Canceled or the cause of the end of Consume's ctx, and that has ended, the job is
+// returned without a failure.
+//
+// A job that the handler settles itself, with a method of d, is neither renewed nor acked again. The handler returns
+// the error of that method: if the call was not executed and the handler returns nil, the job is acked. The result of
+// the handler of a settled job only goes to OnError. The handler may go on, and its context ends only by Grace.
 type Handler func(ctx context.Context, d *Delivery) error
 
 // ErrSnoozed matches the error of Snooze, which is no failure: OnError does not get it, and no failure is counted. When
@@ -41,9 +46,9 @@ type discard struct{ err error }
 
 func (d *discard) Error() string { return "luatomic: discarded: " + d.err.Error() }
 
-// Unwrap hides a snooze, so that the error does not match ErrSnoozed: it is a failure.
+// Unwrap hides a snooze and a decline, so that the error matches neither: it is a failure.
 func (d *discard) Unwrap() error {
-	if errors.Is(d.err, ErrSnoozed) {
+	if errors.Is(d.err, ErrSnoozed) || errors.Is(d.err, ErrDeclined) {
 		return nil
 	}
 	return d.err
@@ -83,17 +88,21 @@ type ConsumeOptions struct {
 	// Drain ends Consume when the queue has no ready, scheduled or leased job. On a paused queue that has jobs, Drain
 	// waits. It looks for the ready jobs of a paused queue after the take.
 	Drain bool
+	// Declined is how long a job may be declined again and again, by the server's clock, before it moves to the dead
+	// set; see Decline. Default 24 h.
+	Declined time.Duration
 	// OnError, if set, receives the errors of failed calls and the errors of handlers, and Consume continues. The error
 	// of a handler is a *JobError, which names the job and what became of it. It comes when the job is settled. A
-	// Snooze is no error. OnError runs on goroutines of the consumer, several at a time. It must neither block nor
-	// panic: a panic in it, or in Options.Observe, ends the process.
+	// Snooze is no error. A declined job is reported for the first, the tenth, the hundredth and so on of its kind and
+	// reason, and when it is dead. OnError runs on goroutines of the consumer, several at a time. It must neither block
+	// nor panic: a panic in it, or in Options.Observe, ends the process.
 	OnError func(err error)
 }
 
 // Consumed counts what a consumer and its handlers did. Deliveries whose lease was lost are not counted. Retried jobs
-// were returned: they failed, were snoozed or were interrupted. The jobs of a last take that had no reply are returned
-// too, but not counted. Dead includes jobs of dead workers that this consumer reclaimed. Expired jobs reached no
-// handler because their ExpiresAt had passed. Cancelled jobs were ended by a Cancel. A cancelled job whose handler
+// were returned: they failed, were snoozed, declined or interrupted. The jobs of a last take that had no reply are
+// returned too, but not counted. Dead includes jobs of dead workers that this consumer reclaimed. Expired jobs reached
+// no handler because their ExpiresAt had passed. Cancelled jobs were ended by a Cancel. A cancelled job whose handler
 // returned nil counts as acked.
 type Consumed struct {
 	Acked, Retried, Dead, Expired, Cancelled int
@@ -201,6 +210,7 @@ type consumer struct {
 	held     map[*Delivery]bool
 
 	acked, retried, dead, expired, cancelled atomic.Int64
+	declines                                 decline.Counts
 }
 
 // checkConsume returns an error if no job could run with these settings.
@@ -245,6 +255,9 @@ func newConsumer(opts *ConsumeOptions, h Handler, from []Source) (*consumer, err
 	c.opts.Idle = min(idleOrDefault(c.opts.Idle), max(c.lease, time.Millisecond))
 	if c.opts.Grace <= 0 {
 		c.opts.Grace = 10 * time.Second
+	}
+	if c.opts.Declined <= 0 {
+		c.opts.Declined = 24 * time.Hour
 	}
 	c.prefetched = make(chan *Delivery, MaxBatch+c.opts.Concurrency)
 	c.freed = make(chan struct{}, 1)

@@ -20,7 +20,8 @@ type ending struct {
 }
 
 // newCall makes a call that ends the leases with those fences. The function send sends the same request each time. Its
-// verdicts are 0 for a lost lease, 1 for a lease that it has ended, and 2 for the lease of a cancelled job.
+// verdicts are 0 for a lost lease, 1 for a lease that it has ended, 2 for the lease of a cancelled job, and 3 for the
+// lease of a job that is dead because it was declined for too long.
 type newCall func(ds []*Delivery, fences []int64) (send func(context.Context) ([]int64, error))
 
 // newEnding makes a call that ends the leases. It is the unanswered call of the deliveries until it has a reply.
@@ -64,8 +65,10 @@ func (e *ending) run(ctx context.Context) ([]int64, error) {
 		case 0:
 		case 2:
 			d.settled.Store(settledCancelled)
+		case 3:
+			e.settle(d, settledDead)
 		default:
-			e.settle(d)
+			e.settle(d, settledBy(e.how, d))
 		}
 	}
 	e.answered()
@@ -73,12 +76,12 @@ func (e *ending) run(ctx context.Context) ([]int64, error) {
 }
 
 // settle records that the call has ended the lease.
-func (e *ending) settle(d *Delivery) {
+func (e *ending) settle(d *Delivery, as int32) {
 	if e.how != nil {
 		how := e.how(d)
 		d.given.Store(&how)
 	}
-	d.settled.Store(settledBy(e.how, d))
+	d.settled.Store(as)
 	if !d.finished.Load() {
 		d.lease.Forget() // a handler that has settled its job may go on
 	}
@@ -93,6 +96,11 @@ func settledBy(how func(*Delivery) gen.QueueNackJob, d *Delivery) int32 {
 		return settledDead
 	}
 	return settledReturned
+}
+
+// settledAs reports whether such a call has this outcome.
+func settledAs(settled int32, how func(*Delivery) gen.QueueNackJob, d *Delivery) bool {
+	return settled == settledBy(how, d) || settled == settledDead && how != nil && how(d).Patience > 0
 }
 
 func (e *ending) answered() {
@@ -176,7 +184,7 @@ func repeatEndings(ctx context.Context, ds []*Delivery, how func(*Delivery) gen.
 			}
 		}
 		settled := d.settled.Load()
-		if unanswered[i] == nil || settled != settledCancelled && settled != settledBy(how, d) {
+		if unanswered[i] == nil || settled != settledCancelled && !settledAs(settled, how, d) {
 			left = append(left, d)
 		}
 	}

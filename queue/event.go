@@ -41,16 +41,16 @@ type Event struct {
 	// clock of the process. Both are 0 for a job that is dead because its worker died.
 	Wait, Run time.Duration
 	Outcome   Outcome
-	// Retry is the delay before the next delivery, for OutcomeRetried. A job that expires during the delay is not
-	// delivered again.
+	// Retry is the delay before the next delivery, for OutcomeRetried; for a declined job the shortest one. A job that
+	// expires during the delay is not delivered again.
 	Retry time.Duration
 	// Err is the handler's error. It is nil for a job that was acked without an error, and for a job that no handler
-	// had. An error that matches ErrSnoozed is no failure.
+	// had. An error that matches ErrSnoozed or ErrDeclined is no failure.
 	Err error
 }
 
-// JobError is what OnError gets when a handler has failed and the job is settled: the error, the job, and what became
-// of it.
+// JobError is what OnError gets when a handler has failed, or has declined a job, and the job is settled: the error,
+// the job, and what became of it.
 type JobError struct {
 	// Tag is Options.Tag: two queues with the same name can differ by it.
 	Queue, Tag, ID, Kind string
@@ -61,6 +61,9 @@ type JobError struct {
 	Retry   time.Duration
 	// Err is the handler's error, a *PanicError if it panicked.
 	Err error
+	// Declined is how many jobs of this kind the consumer has declined for this reason, this one included. It is 0 for
+	// a failure.
+	Declined int
 
 	unknown bool // no reply said that the lease is lost
 }
@@ -92,6 +95,12 @@ func (e *JobError) follows() string {
 	case OutcomeCancelled:
 		return "it is cancelled"
 	}
+	if e.Declined > 1 {
+		return fmt.Sprintf("it is the %d. such job here, and delivered again", e.Declined)
+	}
+	if e.Declined == 1 {
+		return "it is delivered again, to any consumer; the next such jobs are reported by their count"
+	}
 	return fmt.Sprintf("it is delivered again in %v", e.Retry)
 }
 
@@ -117,6 +126,7 @@ func (o *outcome) jobError() error {
 	d := o.delivery
 	e := &JobError{
 		Queue: d.queue.name, Tag: d.queue.opts.Tag, ID: d.ID, Kind: d.Kind, Attempt: d.Attempt, Err: o.err,
+		Declined: o.declined,
 	}
 	e.Outcome, e.Retry = o.became()
 	e.unknown = d.settled.Load() == notSettled && d.ends()

@@ -70,7 +70,7 @@ func (c *consumer) process(ctx, work context.Context, d *Delivery) {
 	c.busy.Add(1)
 	defer func() { // also when the handler ends this goroutine
 		c.busy.Add(-1)
-		o.stopped = o.err != nil && (o.err == errStopped || context.Cause(work) == errStopped)
+		o.stopped = o.err != nil && (o.err == errStopped || context.Cause(work) == errStopped || endedWith(ctx, o.err))
 		d.finish()
 		c.release(o)
 	}()
@@ -93,6 +93,15 @@ func (c *consumer) process(ctx, work context.Context, d *Delivery) {
 	defer func() { o.run = time.Since(start) }()
 	o.err = c.callHandler(lease, d)
 	c.recordHandlerTime(time.Since(begun))
+}
+
+// endedWith reports whether the error of a handler says only that the consumer's ctx has ended: the handler uses ctx or
+// one that ends with it, and has stopped before Grace. An end that the job causes itself stays a failure.
+func endedWith(ctx context.Context, err error) bool {
+	if ctx.Err() == nil || errors.Is(err, ErrTimeout) || errors.Is(err, ErrSnoozed) || errors.As(err, new(*discard)) {
+		return false
+	}
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))
 }
 
 // release passes on the outcome and frees the handler.

@@ -10,7 +10,7 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// ErrUnknownKind is the failure of a job whose kind the Mux of its consumer does not serve.
+// ErrUnknownKind is why a Mux declines a job: it does not serve its kind.
 var ErrUnknownKind = errors.New("luatomic: no handler serves this kind of job")
 
 // Codec encodes and decodes the bodies of a Kind. It must be safe for concurrent use.
@@ -61,8 +61,8 @@ func (k Kind[T]) Push(ctx context.Context, q *Queue, in T) (Pushed, error) {
 }
 
 // Serve makes the mux pass jobs of this kind to h from now on. Another Serve of the kind replaces h, and a nil h ends
-// its service. The error of h means what the error of a Handler means. A job whose body cannot be decoded moves to the
-// dead set, with the reason.
+// its service. The error of h means what the error of a Handler means. A job whose body cannot be decoded is declined,
+// because a process of another version may decode it; see Decline.
 func (k Kind[T]) Serve(m *Mux, h func(ctx context.Context, in T, d *Delivery) error) {
 	if h == nil {
 		m.serve(k.name, nil)
@@ -71,7 +71,7 @@ func (k Kind[T]) Serve(m *Mux, h func(ctx context.Context, in T, d *Delivery) er
 	m.serve(k.name, func(ctx context.Context, d *Delivery) error {
 		var in T
 		if err := k.codec.Unmarshal(d.Body, &in); err != nil {
-			return Discard(fmt.Errorf("luatomic: job of kind %q: the body is not a %T: %w", k.name, in, err))
+			return Decline(fmt.Errorf("luatomic: job of kind %q: the body is not a %T: %w", k.name, in, err))
 		}
 		return h(ctx, in, d)
 	})
@@ -96,9 +96,8 @@ func (m *Mux) serve(kind string, h Handler) {
 	m.handlers[kind] = h
 }
 
-// Handle runs the handler of the job's kind. If no handler serves the kind and Other is nil, the job fails with
-// ErrUnknownKind. It is delivered again after the back-off, perhaps to a process that serves the kind, and is dead
-// after MaxFailures.
+// Handle runs the handler of the job's kind. If no handler serves the kind and Other is nil, the job is declined with
+// ErrUnknownKind, so that a process that serves the kind can work on it; see Decline.
 func (m *Mux) Handle(ctx context.Context, d *Delivery) error {
 	m.mu.RLock()
 	h := m.handlers[d.Kind]
@@ -107,7 +106,7 @@ func (m *Mux) Handle(ctx context.Context, d *Delivery) error {
 		h = m.Other
 	}
 	if h == nil {
-		return fmt.Errorf("%w: %q; serve it with Kind.Serve, or set Mux.Other", ErrUnknownKind, d.Kind)
+		return Decline(fmt.Errorf("%w: %q; serve it with Kind.Serve, or set Mux.Other", ErrUnknownKind, d.Kind))
 	}
 	return h(ctx, d)
 }

@@ -28,7 +28,7 @@ var ErrFull = errors.New("luatomic: queue is full: its limit is reached; consume
 // the worker returned the job before.
 var ErrLeaseLost = errors.New("luatomic: lease lost: " + leaseCure)
 
-const leaseCure = "another worker gets the job, or has it; raise queue.Options.Lease, or extend in time"
+const leaseCure = "another worker may have the job; raise queue.Options.Lease, or extend in time"
 
 // ErrCancelled is the cause that ends the context of a handler whose job was cancelled; see Queue.Cancel.
 var ErrCancelled = errors.New("luatomic: job cancelled")

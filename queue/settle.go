@@ -19,12 +19,13 @@ type outcome struct {
 	ran      bool              // the handler has begun
 	run      time.Duration     // of the handler
 	nack     *gen.QueueNackJob // how a job that is not finished is returned, set before the first attempt
+	declined int               // how many such jobs the consumer has declined, this one included
 	kept     bool              // an attempt could not settle it: it counts as in flight again
 }
 
 // failed reports whether the handler returned an error that is a failure.
 func (o *outcome) failed() bool {
-	return o.err != nil && o.err != errExpired && !errors.Is(o.err, ErrSnoozed)
+	return o.err != nil && o.err != errExpired && !errors.Is(o.err, ErrSnoozed) && !errors.Is(o.err, ErrDeclined)
 }
 
 // settleTimeout bounds one attempt to settle jobs. For a consumer that stops, it bounds all remaining calls together.
@@ -252,7 +253,7 @@ func (c *consumer) attempt(work context.Context, os []outcome,
 func (c *consumer) conclude(o outcome) {
 	d := o.delivery
 	became, _ := o.became()
-	if o.failed() && !o.stopped && c.opts.OnError != nil {
+	if c.opts.OnError != nil && !o.stopped && (o.failed() || c.reportsDecline(&o, became)) {
 		c.opts.OnError(o.jobError())
 	}
 	// For a job that was returned before its handler began, the next delivery causes the event.
@@ -286,7 +287,10 @@ func (c *consumer) count(d *Delivery, became Outcome) {
 		}
 	case OutcomeDead:
 		c.dead.Add(1)
-		failed, dead = 1, 1
+		dead = 1
+		if d.given.Load().Counted {
+			failed = 1
+		}
 	case OutcomeCancelled:
 		c.cancelled.Add(1)
 	}
@@ -313,6 +317,10 @@ func (c *consumer) nackOf(o outcome) gen.QueueNackJob {
 		return gen.QueueNackJob{}
 	case errors.As(o.err, &snoozed):
 		return gen.QueueNackJob{Delay: clock.CeilMilli(snoozed.d)}
+	case errors.Is(o.err, ErrDeclined):
+		return gen.QueueNackJob{
+			Delay: firstDecline, Reason: o.err.Error(), Patience: clock.CeilMilli(c.opts.Declined),
+		}
 	case !o.failed(): // ErrSnoozed itself
 		return gen.QueueNackJob{Delay: c.backoff(d)}
 	}

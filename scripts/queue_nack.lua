@@ -6,6 +6,10 @@
 --- whatever is asked, and so is a job without a body. For each job the script returns one verdict,
 --- in order: whether it was still leased under this fence.
 ---
+--- A job with a patience was declined: its worker cannot begin it. The time of the first time in a
+--- row stands before its reason, and any other call ends the row. The delay is as long as that is
+--- ago, a minute at most, and after the patience the job is dead.
+---
 --- Long because a job has three ends: ready, scheduled, dead.
 ---
 ---@contract dup-only  an error half-way can deliver a job twice, never lose one
@@ -16,7 +20,8 @@
 ---@key      ready      list  entries enqueued_at_ms:id, oldest at the head
 ---@key      scheduled  zset  id, scored by due time in ms
 ---@key      bodies     hash  id to body
----@key      failures   hash  id to the number of its failed deliveries, id and a line feed to the last reason
+---@key      failures   hash  id to the number of its failed deliveries, id and a line feed to the last reason,
+---          "declined since ", that time in ms and a colon before one that was declined
 ---@key      dead       zset  id, scored by the time of its death in ms
 ---@key      unique     hash  k:name to the id that holds it, j:id to the name it holds
 ---@key      expiry     zset  name of a unique key, scored by its end in ms
@@ -25,17 +30,18 @@
 ---@key      receipt    string  the verdicts of this call, kept for a repeat
 ---@key      options    hash  id to the options of a job, which queue_push.lua wrote
 ---@key      finished   zset  ids of finished jobs, scored by that time in ms
----@args     job  (id string, fence int, delay int, counted bool, reason string, enqueued_at int)  max=200
+---@args     job  (id string, fence int, delay int, counted bool, reason string, enqueued_at int, patience int)
+---          max=200
 ---          delay: ms until it is ready again, or until it expires if that is earlier, below 0 for the dead set;
----          enqueued_at: in ms, as take returned it
+---          enqueued_at: in ms, as take returned it; patience: ms, 0 for a job that was not declined
 ---@error    LAYOUT  the queue has a later layout
----@reply    int[]  0 lost, 1 given back, 2 cancelled and deleted
+---@reply    int[]  0 lost, 1 given back, 2 cancelled and deleted, 3 dead after its patience
 ---@cost     O(log n) for each job
 
 local leases, ready, scheduled, bodies, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local dead, unique, expiry, control, wake, receipt = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local options, finished = KEYS[12], KEYS[13]
-if #ARGV > 1200 then
+if #ARGV > 1400 then
   error('job: at most 200')
 end
 
@@ -78,17 +84,32 @@ end
 redis.call('ZREM', leases, '')
 
 local heads, entries = {}, {}
-for i = 1, #ARGV, 6 do
+for i = 1, #ARGV, 7 do
   local id, fence, delay = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
-  local counted, reason = ARGV[i + 3], ARGV[i + 4]
+  local counted, reason, patience = ARGV[i + 3], ARGV[i + 4], tonumber(ARGV[i + 6])
   local score = redis.call('ZSCORE', leases, id)
   n = n + 1
   verdicts[n] = 0
   if score and tonumber(score) == fence and not entries[id] then
     given = given + 1
-    local count = redis.call('HGET', failures, id)
+    local was = redis.call('HMGET', failures, id, id .. '\n')
+    local count = was[1]
+    local since = string.match(was[2] or '', '^declined since (%d+): ')
+    since = since and tonumber(since)
     local over = count == 'x' or redis.call('HEXISTS', bodies, id) == 0
     verdicts[n] = over and 2 or 1
+    --< part/queue_declined.lua
+    -- A job that was declined waits as long as it has been declined, a minute at most. After its patience it is dead.
+    if patience > 0 and not over then
+      since = math.min(since or now_ms, now_ms)
+      local age = now_ms - since
+      delay = age < patience and math.max(math.min(math.max(delay, math.min(age, 60000)), patience - age), 1) or -1
+      verdicts[n] = delay < 0 and 3 or 1
+      redis.call('HSET', failures, id .. '\n', string.format('declined since %.0f: ', since) .. reason)
+    elseif since and counted ~= '1' then
+      redis.call('HDEL', failures, id .. '\n') -- a worker has begun it
+    end
+    -->
     work = work or not over and delay >= 0
     if counted == '1' and not over then
       --< part/queue_failures.lua

@@ -49,7 +49,7 @@ func deliveryCalls() []ScriptCall {
 				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c", Wake: "{" + k + "}:w",
 				Receipt: "{" + k + "}:i:t",
 				Jobs: []gen.QueueNackJob{{ID: "a", Fence: lab.LongLease, Delay: -1, Counted: true, Reason: "no"},
-					{ID: "b", Fence: lab.LongLease}}}))
+					{ID: "b", Fence: lab.LongLease, Patience: 3_600_000, Reason: "declined"}}}))
 		}, Leased, nil},
 		{&gen.QueueExtendScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, _, _, l, _, _ := QueueKeys(k)
