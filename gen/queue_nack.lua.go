@@ -10,10 +10,10 @@ import (
 )
 
 // QueueNackSHA is the SHA-1 of queue_nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueNackSHA = "2d262ca0cc7fd6c7559eb590f731fd42971d261a"
+const QueueNackSHA = "052a5d8aeb9928be292b41345105766056d890f8"
 
 // QueueNackGuardedSHA is the SHA-1 of guard.lua and queue_nack.lua joined, which runs under lua.Guard.
-const QueueNackGuardedSHA = "34db08e6f6bb8fcc2474844d56c46bc73e2be755"
+const QueueNackGuardedSHA = "307bab02b9a45aca0fc9b8526d1729b0473c038a"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{

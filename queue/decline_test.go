@@ -114,6 +114,74 @@ func TestABegunJobIsNoLongerDeclined(t *testing.T) {
 	}
 }
 
+// declineOnce pushes a job that was declined since a time before or after now, and declines it once more.
+func declineOnce(t *testing.T, age time.Duration) (found queue.Found, now time.Time) {
+	t.Helper()
+	q, c := lab.NewQueue(t, nil)
+	lab.Push(t, q, queue.Job{ID: "a"})
+	since := lab.Must(q.Stats(t.Context())).Now.Add(-age).UnixMilli()
+	c.HSet(t.Context(), lab.Key(q, "n"), "a\n", fmt.Sprintf("declined since %d: before", since))
+	ctx, stop := context.WithCancel(t.Context())
+	_, err := q.Consume(ctx, nil, func(context.Context, *queue.Delivery) error {
+		stop()
+		return queue.Decline(errors.New("not here"))
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	return lab.Must(q.Find(t.Context(), "a"))[0], lab.Must(q.Stats(t.Context())).Now
+}
+
+// A job that nobody has served for hours is offered to the fleet each minute.
+func TestADeclinedJobIsOfferedEachMinute(t *testing.T) {
+	t.Parallel()
+	found, now := declineOnce(t, 2*time.Hour)
+	require.Equal(t, queue.Scheduled, found.State)
+	require.WithinRange(t, found.At, now.Add(time.Second), now.Add(time.Minute+time.Second))
+}
+
+// The server's clock was set back after the first decline: the row begins now, and not in an hour.
+func TestADeclineAheadOfTheClockCountsFromNow(t *testing.T) {
+	t.Parallel()
+	found, now := declineOnce(t, -time.Hour)
+	var since int64
+	_, err := fmt.Sscanf(found.Reason, "declined since %d:", &since)
+	require.NoError(t, err, found.Reason)
+	require.LessOrEqual(t, since, now.UnixMilli())
+}
+
+func TestADeclineOfACancelledJobDeletesIt(t *testing.T) {
+	t.Parallel()
+	q, c := lab.NewQueue(t, nil)
+	lab.Push(t, q, queue.Job{ID: "a"})
+	out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true},
+		func(ctx context.Context, d *queue.Delivery) error {
+			if _, err := q.Cancel(ctx, d.ID); err != nil {
+				return err
+			}
+			return queue.Decline(errors.New("not here"))
+		})
+	require.NoError(t, err)
+	require.Equal(t, queue.Consumed{Cancelled: 1}, out)
+	require.Zero(t, c.Exists(t.Context(), lab.Key(q, "n"), lab.Key(q, "b")).Val())
+}
+
+// The text of a failure is the handler's, so it says nothing of a decline.
+func TestAFailureThatReadsLikeADeclineIsNone(t *testing.T) {
+	t.Parallel()
+	q, _ := lab.NewQueue(t, nil)
+	lab.Push(t, q, queue.Job{ID: "a"})
+	ctx, stop := context.WithCancel(t.Context())
+	out, err := q.Consume(ctx, &queue.ConsumeOptions{Backoff: func(int) time.Duration { return time.Millisecond }},
+		func(_ context.Context, d *queue.Delivery) error {
+			if d.Attempt == 1 {
+				return errors.New("declined since 1: of old")
+			}
+			stop()
+			return queue.Decline(errors.New("not here"))
+		})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, queue.Consumed{Retried: 2}, out)
+}
+
 // A handler that stops because the program's context has ended has not failed; its own end is a failure.
 func TestAnErrorOfTheEndedContextIsNoFailure(t *testing.T) {
 	t.Parallel()

@@ -122,3 +122,23 @@ func TestABodyThatComesAfterItsScript(t *testing.T) {
 		}
 	}
 }
+
+// A record that is kept has its body as long as it lives.
+func TestTheBodyOfAKeptReplyOutlivesItsRecord(t *testing.T) {
+	t.Parallel()
+	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
+	lab.Serving(t, lab.Echo, luatomictest.Client(t), name, nil, func(context.Context, string) (string, error) {
+		return strings.Repeat("x", rpc.BesideMin), nil
+	})
+	bus := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
+	require.NoError(t, bus.Ready(ctx))
+	_, err := lab.Echo.CallWith(ctx, bus, "", &rpc.CallOptions{Key: "k", Keep: time.Hour})
+	require.NoError(t, err)
+	life := make(map[string]time.Duration)
+	for _, kind := range []string{"r", "b"} {
+		found := c.Keys(ctx, "*"+name+"*}:"+kind+":*").Val()
+		require.Len(t, found, 1, kind)
+		life[kind] = c.PTTL(ctx, found[0]).Val()
+	}
+	require.Greater(t, life["b"], life["r"])
+}

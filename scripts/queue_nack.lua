@@ -116,6 +116,9 @@ for i = 1, #ARGV, 7 do
       -- The failures of a job are the last digits of its count, nine at most: a foreign text must stop no other job.
       local failed = tonumber(string.match(string.sub(count or '', -9), '%d*$')) or 0
       -->
+      if string.find(reason, '^declined since %d') then
+        reason = ' ' .. reason -- the text of a failure is no time of a decline
+      end
       redis.call('HSET', failures, id, failed + 1, id .. '\n', reason)
     end
     if over then

@@ -112,7 +112,7 @@ func listQueues(ctx context.Context, s *session, client lua.Client) error {
 	}), unread)
 }
 
-// listQueue reads a queue. Nobody's waiting for its jobs is told by the processes, where those could be read.
+// listQueue reads a queue, and counts its consumers where the list of processes could be read.
 func listQueue(ctx context.Context, q *queue.Queue, processes []queue.Worker, read bool) (line, error) {
 	st, err := q.Stats(ctx)
 	if err != nil {
