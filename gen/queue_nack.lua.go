@@ -10,10 +10,10 @@ import (
 )
 
 // QueueNackSHA is the SHA-1 of queue_nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueNackSHA = "052a5d8aeb9928be292b41345105766056d890f8"
+const QueueNackSHA = "3c4e552b5399f81f25b868d3586ab09779a61371"
 
 // QueueNackGuardedSHA is the SHA-1 of guard.lua and queue_nack.lua joined, which runs under lua.Guard.
-const QueueNackGuardedSHA = "307bab02b9a45aca0fc9b8526d1729b0473c038a"
+const QueueNackGuardedSHA = "bf508cfde015a48045fcc70bfc2cb358e8070984"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{

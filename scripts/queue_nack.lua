@@ -94,8 +94,7 @@ for i = 1, #ARGV, 7 do
     given = given + 1
     local was = redis.call('HMGET', failures, id, id .. '\n')
     local count = was[1]
-    local since = string.match(was[2] or '', '^declined since (%d+): ')
-    since = since and tonumber(since)
+    local since = tonumber(string.match(was[2] or '', '^declined since (%d+): ') or '')
     local over = count == 'x' or redis.call('HEXISTS', bodies, id) == 0
     verdicts[n] = over and 2 or 1
     --< part/queue_declined.lua
@@ -116,10 +115,8 @@ for i = 1, #ARGV, 7 do
       -- The failures of a job are the last digits of its count, nine at most: a foreign text must stop no other job.
       local failed = tonumber(string.match(string.sub(count or '', -9), '%d*$')) or 0
       -->
-      if string.find(reason, '^declined since %d') then
-        reason = ' ' .. reason -- the text of a failure is no time of a decline
-      end
-      redis.call('HSET', failures, id, failed + 1, id .. '\n', reason)
+      -- The text of a failure is no time of a decline.
+      redis.call('HSET', failures, id, failed + 1, id .. '\n', (string.gsub(reason, '^declined since %d', ' %0')))
     end
     if over then
       --< part/queue_release_name.lua

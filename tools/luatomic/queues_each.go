@@ -82,5 +82,14 @@ func (h *hiddenQueues) err() error {
 	return h
 }
 
+// reason tells one such error from another: by the number of queues and the server's answer, not by the tries it took.
+func (h *hiddenQueues) reason() string {
+	root := h.first
+	for next := root; next != nil; next = errors.Unwrap(next) {
+		root = next
+	}
+	return fmt.Sprint(h.n, root)
+}
+
 // passable reports whether there are other queues to go on with.
 func (h *hiddenQueues) passable() bool { return h.n < h.of && !h.none }

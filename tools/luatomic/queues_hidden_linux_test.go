@@ -1,10 +1,14 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -76,4 +80,24 @@ func TestAWatchGoesOnPastAQueueThatCannotBeShown(t *testing.T) {
 	require.Contains(t, e.run("stats", "a", "aa", "--watch").exits(exitFailed).stderr.String(), `no queue "aa"`)
 	require.NoError(t, luatomictest.Client(t).HSet(t.Context(), e.prefix+"{a}:c", "paused", "layout 2").Err())
 	require.Contains(t, e.run("stats", "a", "--watch").exits(exitFailed).stderr.String(), "LAYOUT")
+}
+
+// Ctrl-C while the answer about a queue that cannot be shown is under way is an interrupt, not that queue's error.
+func TestAnInterruptOfAWatchIsNoErrorOfAQueue(t *testing.T) {
+	t.Parallel()
+	errLater := errors.New("the queue has a later layout")
+	for _, first := range []bool{true, false} {
+		stop, end := context.WithCancel(t.Context())
+		s := &session{signals: &signals{stop: stop}}
+		reads, said := 0, strings.Builder{}
+		s.stderr = &said
+		err := s.again(&interval{on: true, every: time.Millisecond}, func() error {
+			if reads++; first || reads == 3 {
+				end()
+			}
+			return &hiddenQueues{n: 1, of: 2, first: fmt.Errorf("after %d tries: %w", reads, errLater)}
+		})
+		require.ErrorIs(t, err, errInterrupted)
+		require.Equal(t, !first, strings.Count(said.String(), errLater.Error()) == 1, said.String())
+	}
 }

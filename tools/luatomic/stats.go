@@ -59,14 +59,13 @@ func (s *session) again(watch *interval, f func() error) error {
 			return err
 		case err == nil:
 			done, said = true, ""
-		case s.signals.stop.Err() != nil:
-			return err
 		case errors.As(err, &hidden) && hidden.passable():
-			if done = true; said != err.Error() {
-				said = err.Error()
+			if done = true; said != hidden.reason() && s.signals.stop.Err() == nil {
+				said = hidden.reason()
 				s.warn(err)
 			}
-		case !done || !isAway(err):
+		case s.signals.stop.Err() == nil && done && isAway(err): // it may be back at the next one
+		default:
 			return err
 		}
 		select {
