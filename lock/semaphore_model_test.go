@@ -112,8 +112,9 @@ func (m *modelledSem) leave(token string) bool {
 	return i >= 0
 }
 
-// grant serves the head of the queue, and reports whether owner was granted a permit.
-func (m *modelledSem) grant(owner string) (mine bool) {
+// grant serves the head of the queue, and reports whether owner was granted a permit: for the lease of its call, which
+// may differ from that of its entry.
+func (m *modelledSem) grant(owner string, long bool) (mine bool) {
 	for len(m.line) > 0 {
 		head := m.line[0]
 		_, held := m.holders[head.token]
@@ -125,7 +126,7 @@ func (m *modelledSem) grant(owner string) (mine bool) {
 				return mine
 			}
 		case head.token == owner:
-			m.hold(head.token, head.long)
+			m.hold(head.token, long)
 			mine = true
 		case head.alive:
 			m.hold(head.token, head.long)
@@ -248,7 +249,7 @@ func (m *modelledSem) enter(w semWaiter, queued bool) (place gen.SemAcquirePlace
 	if len(front) == 0 || place != gen.SemAcquirePlaceWaiting && !m.fits(w.token) && !m.fits(front[0].token) {
 		return place, false
 	}
-	if mine = m.grant(w.token); !mine && w.entry == "" && len(m.line) == 0 && m.fits(w.token) {
+	if mine = m.grant(w.token, w.long); !mine && w.entry == "" && len(m.line) == 0 && m.fits(w.token) {
 		m.hold(w.token, w.long)
 		mine = true
 	}
@@ -317,7 +318,7 @@ func (m *modelledSem) release(t *rapid.T) {
 	}
 	require.Equal(t, want, got)
 	if m.limit > 0 {
-		m.grant("")
+		m.grant("", false)
 	}
 }
 
@@ -343,5 +344,5 @@ func (m *modelledSem) resize(t *rapid.T) {
 	require.NoError(t, err)
 	require.Equal(t, int64(m.limit), before)
 	m.limit = limit
-	m.grant("")
+	m.grant("", false)
 }
