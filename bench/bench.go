@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/luatomictest"
@@ -25,11 +24,29 @@ type row struct {
 	entrants         []entrant
 }
 
+// contest is how the entrants of a row take turns. They alternate in slots; where that makes no sense, apart says why,
+// and each round opens and runs one entrant after the other.
+type contest struct {
+	row
+	apart string
+	slot  time.Duration // 0: that of the run
+}
+
 type entrant struct {
 	name string
 	kind kind
 	note string // where it stores or promises more, or less
-	run  func(b *bench) (metrics, error)
+	open func(b *bench) (work, error)
+}
+
+// work is what an entrant does in one slot of about that length. It is called once before, to warm it up.
+type work func(span time.Duration) (metrics, error)
+
+// whole is work that is opened anew each time that it is done.
+func whole(run func(b *bench) (metrics, error)) func(*bench) (work, error) {
+	return func(b *bench) (work, error) {
+		return func(time.Duration) (metrics, error) { return run(b) }, nil
+	}
 }
 
 // bench is what the entrants of a run share.
@@ -37,14 +54,15 @@ type bench struct {
 	ctx     context.Context
 	url     string
 	own     bool // the server is this run's own: FLUSHALL cleans it
+	unclean bool // nothing is removed: there is no server
 	probe   *redis.Client
 	pins    *pinning
 	opts    options
-	space   string   // in the name of every key of the entrant that runs
+	space   string   // in the name of every key of one entrant
 	closers []func() // of that entrant
 }
 
-// measure runs all rows that match, round by round, so that a busy minute of the machine does not fall on one entrant.
+// measure runs all rows that match, one after the other.
 func measure(ctx context.Context, o options, url string, pattern *regexp.Regexp) (*result, error) {
 	logf := func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 	b := &bench{ctx: ctx, url: url, opts: o}
@@ -71,29 +89,22 @@ func measure(ctx context.Context, o options, url string, pattern *regexp.Regexp)
 	}
 	r.Server = version + " (" + from + ")"
 	logf("bench: %s; %s", r.Server, r.Machine)
-	all := rows(b, r)
-	for round := range o.Rounds {
-		for _, row := range all {
-			if !pattern.MatchString(row.name) {
-				continue
-			}
-			for _, e := range row.entrants {
-				if err := ctx.Err(); err != nil {
-					return nil, err
-				}
-				m, err := b.runEntrant(e)
-				if err != nil {
-					return nil, fmt.Errorf("%s, %s: %w", row.name, e.name, err)
-				}
-				r.add(row, e, m)
-				logf("bench: round %d: %s: %s: %s", round+1, row.name, e.name, m)
-			}
+	for _, row := range rows(b, r) {
+		if !pattern.MatchString(row.name) {
+			continue
+		}
+		err := b.measureRow(row, func(round int, e entrant, m metrics) {
+			r.add(row, e, m)
+			logf("bench: round %d: %s: %s: %s", round+1, row.name, e.name, m)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", row.name, err)
 		}
 	}
 	if len(r.Rows) == 0 {
 		return nil, fmt.Errorf("no row matches %q; without -rows all run", pattern)
 	}
-	r.Options.Pinned = b.opts.Pinned
+	r.Options.Pinned = b.pins.done
 	return r, nil
 }
 
@@ -125,24 +136,19 @@ func (b *bench) serverVersion() (string, error) {
 	return "Redis " + info["redis_version"], nil
 }
 
-// runEntrant runs it on empty ground and cleans up behind it.
-func (b *bench) runEntrant(e entrant) (m metrics, err error) {
-	b.space = "bench-" + uuid.NewString()[:8]
-	defer func() {
-		for _, c := range slices.Backward(b.closers) {
-			c()
-		}
-		b.closers = nil
-		if clean := b.clean(); err == nil {
-			err = clean
-		}
-	}()
-	runtime.GC()
-	return e.run(b)
+// end closes what the entrant has opened.
+func (b *bench) end() {
+	for _, c := range slices.Backward(b.closers) {
+		c()
+	}
+	b.closers = nil
 }
 
 // clean removes what the entrant stored.
 func (b *bench) clean() error {
+	if b.unclean {
+		return nil
+	}
 	if b.own {
 		return b.probe.FlushAll(b.ctx).Err()
 	}
@@ -248,14 +254,16 @@ func (b *bench) charge(m metrics, before cost, n float64) error {
 	return nil
 }
 
-// alone runs op on one goroutine for the span, server and client on a core each. Each call is worth n.
-func (b *bench) alone(n int, op func(ctx context.Context) error) (m metrics, err error) {
-	b.opts.Pinned = b.pins.apart(func() { m, err = b.loop(n, op) })
-	return m, err
+// alone runs op on one goroutine, server and client on a core each. Each call is worth n.
+func (b *bench) alone(n int, op func(ctx context.Context) error) (work, error) {
+	return func(span time.Duration) (m metrics, err error) {
+		b.pins.apart(func() { m, err = b.loop(span, n, op) })
+		return m, err
+	}, nil
 }
 
-func (b *bench) loop(n int, op func(ctx context.Context) error) (metrics, error) {
-	for warm := time.Now().Add(b.span() / 10); time.Now().Before(warm); {
+func (b *bench) loop(span time.Duration, n int, op func(ctx context.Context) error) (metrics, error) {
+	for warm := time.Now().Add(span / 10); time.Now().Before(warm); {
 		if err := op(b.ctx); err != nil {
 			return nil, err
 		}
@@ -268,7 +276,7 @@ func (b *bench) loop(n int, op func(ctx context.Context) error) (metrics, error)
 	var was, is runtime.MemStats
 	runtime.ReadMemStats(&was)
 	start := time.Now()
-	for at := start; at.Sub(start) < b.span(); {
+	for at := start; at.Sub(start) < span; {
 		if err := op(b.ctx); err != nil {
 			return nil, err
 		}
@@ -291,50 +299,58 @@ func latencies(took []time.Duration) metrics {
 	return metrics{"p50_us": at(0.5), "p99_us": at(0.99)}
 }
 
-// together runs op on so many goroutines for the span. Each call is worth n.
-func (b *bench) together(callers, n int, op func(ctx context.Context, caller int) error) (metrics, error) {
+// together runs op on so many goroutines. Each call is worth n.
+func (b *bench) together(callers, n int, op func(ctx context.Context, caller int) error) (work, error) {
+	return func(span time.Duration) (metrics, error) {
+		if _, _, err := b.callers(span/10, callers, op); err != nil {
+			return nil, err
+		}
+		before, err := b.cost()
+		if err != nil {
+			return nil, err
+		}
+		calls, elapsed, err := b.callers(span, callers, op)
+		if err != nil {
+			return nil, err
+		}
+		total := float64(calls * n)
+		m := metrics{"per_s": total / elapsed.Seconds()}
+		return m, b.charge(m, before, total)
+	}, nil
+}
+
+// callers runs op on so many goroutines for the span, and returns the number of calls, and the time until the last
+// caller has its reply.
+func (b *bench) callers(span time.Duration, callers int, op func(ctx context.Context, caller int) error) (int,
+	time.Duration, error) {
 	ctx, cancel := context.WithCancelCause(b.ctx)
 	defer cancel(nil)
 	counts := make([]int, callers)
-	work := func(until time.Time) {
-		var wg sync.WaitGroup
-		for i := range callers {
-			wg.Go(func() {
-				for ctx.Err() == nil && time.Now().Before(until) {
-					if err := op(ctx, i); err != nil {
-						cancel(err)
-						return
-					}
-					counts[i]++
-				}
-			})
-		}
-		wg.Wait()
-	}
-	work(time.Now().Add(b.span() / 5))
-	clear(counts)
-	before, err := b.cost()
-	if err != nil {
-		return nil, err
-	}
 	start := time.Now()
-	work(start.Add(b.span()))
-	elapsed := time.Since(start)
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			for ctx.Err() == nil && time.Since(start) < span {
+				if err := op(ctx, i); err != nil {
+					cancel(err)
+					return
+				}
+				counts[i]++
+			}
+		})
 	}
-	total := 0.0
+	wg.Wait()
+	elapsed, total := time.Since(start), 0
 	for _, c := range counts {
-		total += float64(c * n)
+		total += c
 	}
-	m := metrics{"per_s": total / elapsed.Seconds()}
-	return m, b.charge(m, before, total)
+	return total, elapsed, context.Cause(ctx)
 }
 
-func (r *result) add(row row, e entrant, m metrics) {
-	to := r.row(row.name)
+func (r *result) add(c contest, e entrant, m metrics) {
+	to := r.row(c.name)
 	if to == nil {
-		r.Rows = append(r.Rows, measured{Name: row.name, What: row.what, Main: row.main})
+		r.Rows = append(r.Rows, measured{Name: c.name, What: c.what, Main: c.main, Apart: c.apart})
 		to = &r.Rows[len(r.Rows)-1]
 	}
 	in := to.entrant(e.name)

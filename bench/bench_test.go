@@ -20,7 +20,8 @@ func TestThePageIsMadeOfTheResult(t *testing.T) {
 	require.NoError(t, writePage(&page, sample(100), sample(50), plots))
 	require.Contains(t, page.String(), "(plots/push-batch.svg)\n\n`make bench-all ROWS='^push/batch=1'`")
 	require.NotContains(t, page.String(), "lock-pairs.svg", "a plot that is not there is not shown")
-	require.Contains(t, page.String(), "| push | luatomic | 100 /s | 20 % | 0.50 | 2.00 |")
+	require.Contains(t, page.String(),
+		"| push | 3 | luatomic | 100 [95.0 105] /s | 0.50 [0.47 0.53] | 2.00 [1.90 2.10] |")
 }
 
 // A figure in the page or the README that is not of the result file fails here: run make bench-page.
@@ -67,7 +68,7 @@ func TestTheCommandsOfThePageReachTheProgram(t *testing.T) {
 			out, err := run.CombinedOutput()
 			require.NoError(t, err, string(out))
 			require.Equal(t, "go run . run -rows "+m[1], strings.TrimSpace(string(out)), "of %s", file)
-			require.True(t, slices.ContainsFunc(all, func(r row) bool {
+			require.True(t, slices.ContainsFunc(all, func(r contest) bool {
 				return regexp.MustCompile(m[1]).MatchString(r.name)
 			}), "%s names no row", m[0])
 			found++
@@ -85,13 +86,13 @@ func sample(rate float64) *result {
 	r := new(result)
 	add := func(name string, k kind, samples ...float64) {
 		for _, s := range samples {
-			r.add(row{name: "push", main: "per_s"}, entrant{name: name, kind: k}, metrics{"per_s": s})
+			r.add(contest{row: row{name: "push", main: "per_s"}}, entrant{name: name, kind: k}, metrics{"per_s": s})
 		}
 	}
 	add("luatomic", ours, rate, rate*1.1, rate*0.9)
 	add("HSET + RPUSH", raw, 200, 200, 200)
-	add("LPUSH", raw, 900)
-	add("asynq", peer, 50)
+	add("LPUSH", raw, 900, 900, 900)
+	add("asynq", peer, 50, 50, 50)
 	return r
 }
 
@@ -101,16 +102,17 @@ func TestRatiosAreOfTheMedianAndTheTwin(t *testing.T) {
 	middle, ok := e.median("per_s")
 	require.True(t, ok)
 	require.InDelta(t, 100, middle, 1e-9)
-	require.InDelta(t, 0.2, e.spread("per_s"), 1e-9)
-	require.Equal(t, "0.50", ratio(m, e, raw), "a list without ids is no twin")
-	require.Equal(t, "2.00", ratio(m, e, peer))
+	require.InDelta(t, 0.2, spreadOf(e.Metrics["per_s"]), 1e-9)
+	require.Equal(t, "0.50 [0.47 0.53]", ratio(m, e, raw), "a list without ids is no twin")
+	require.Equal(t, "2.00 [1.90 2.10]", ratio(m, e, peer))
 }
 
 func TestRatioOfATimeIsAboveOneWhenItIsShorter(t *testing.T) {
 	r := new(result)
-	r.add(row{name: "ping", main: "p50_us"}, entrant{name: "luatomic", kind: ours}, metrics{"p50_us": 100})
-	r.add(row{name: "ping", main: "p50_us"}, entrant{name: "PING", kind: raw}, metrics{"p50_us": 80})
-	require.Equal(t, "0.80", ratio(&r.Rows[0], r.Rows[0].entrant("luatomic"), raw))
+	ping := contest{row: row{name: "ping", main: "p50_us"}}
+	r.add(ping, entrant{name: "luatomic", kind: ours}, metrics{"p50_us": 100})
+	r.add(ping, entrant{name: "PING", kind: raw}, metrics{"p50_us": 80})
+	require.Equal(t, "0.80 [0.80 0.80]", ratio(&r.Rows[0], r.Rows[0].entrant("luatomic"), raw))
 }
 
 // A faster machine is no better program: with the raw commands as much faster, nothing has changed.
@@ -118,8 +120,9 @@ func TestComparisonOfTwoMachinesIsByTheRawCommands(t *testing.T) {
 	first, later := sample(100), new(result)
 	later.Machine.CPU = "another"
 	for _, s := range []float64{300, 301, 299} {
-		later.add(row{name: "push", main: "per_s"}, entrant{name: "luatomic", kind: ours}, metrics{"per_s": s})
-		later.add(row{name: "push", main: "per_s"}, entrant{name: "LPUSH + HSET", kind: raw}, metrics{"per_s": 2 * s})
+		push := contest{row: row{name: "push", main: "per_s"}}
+		later.add(push, entrant{name: "luatomic", kind: ours}, metrics{"per_s": s})
+		later.add(push, entrant{name: "LPUSH + HSET", kind: raw}, metrics{"per_s": 2 * s})
 	}
 	var out bytes.Buffer
 	require.NoError(t, writeComparison(&out, first, later))
@@ -151,7 +154,7 @@ func TestWrongCommandsNameTheUsage(t *testing.T) {
 func TestATableForEachFamilySaysEachNoteOnce(t *testing.T) {
 	r := new(result)
 	for _, name := range []string{"lock/goroutines=1", "lock-piped/goroutines=1", "lock/goroutines=4"} {
-		r.add(row{name: name, what: "of " + name, main: "per_s"},
+		r.add(contest{row: row{name: name, what: "of " + name, main: "per_s"}},
 			entrant{name: "redislock", kind: peer, note: "no fence"}, metrics{"per_s": 1})
 	}
 	var out bytes.Buffer
@@ -163,7 +166,7 @@ func TestATableForEachFamilySaysEachNoteOnce(t *testing.T) {
 	require.Contains(t, locks, "- `lock/goroutines=4`: of lock/goroutines=4.\n")
 	require.Equal(t, 1, strings.Count(locks, "- redislock: no fence.\n"), locks)
 	require.Equal(t, 1, strings.Count(piped, "- redislock: no fence.\n"), piped)
-	require.Equal(t, 2, strings.Count(locks, "| redislock | 1.00 /s |"), locks)
+	require.Equal(t, 2, strings.Count(locks, "| redislock | 1.00 [1.00 1.00] /s |"), locks)
 }
 
 func TestNumbersHaveThreeDigits(t *testing.T) {

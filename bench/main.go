@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"time"
@@ -27,7 +28,12 @@ func main() {
 	}
 }
 
-const usage = `usage: bench run [-quick] [-url URL] [-rows REGEXP] [-rounds N] [-out FILE]
+const (
+	resultFile = "result.json" // what is published
+	trialFile  = "trial.json"  // what is not
+)
+
+const usage = `usage: bench run [-quick] [-url URL] [-rows REGEXP] [-rounds N] [-slot LENGTH] [-out FILE]
        bench table FILE
        bench compare OLD NEW
        bench plot FILE FOLDER
@@ -70,7 +76,7 @@ func command(ctx context.Context, args []string) error {
 		}
 		return drawAll(r, rest[1])
 	case name == "publish" && len(rest) == 0: // in the folder bench
-		r, err := load("result.json")
+		r, err := load(resultFile)
 		if err != nil {
 			return err
 		}
@@ -85,11 +91,12 @@ func command(ctx context.Context, args []string) error {
 
 func runCommand(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("run", flag.ContinueOnError)
-	quick := fs.Bool("quick", false, "short runs, one round: about 3 minutes")
+	quick := fs.Bool("quick", false, "few short rounds: about 3 minutes; the result is not for publish")
 	url := fs.String("url", "", "measure this server; default: a container, else a local server")
 	rows := fs.String("rows", "", "only the rows whose name matches the `REGEXP`")
-	rounds := fs.Int("rounds", 3, "rounds, each of which runs every row once")
-	out := fs.String("out", "result.json", "the result `FILE`")
+	rounds := fs.Int("rounds", 21, "rounds of a row, in each of which every entrant has one slot")
+	slot := fs.Duration("slot", 100*time.Millisecond, "the `LENGTH` of a slot, 40 to 200 ms")
+	out := fs.String("out", "", "the result `FILE` (default result.json, with -quick or -rows "+trialFile+")")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -100,9 +107,22 @@ func runCommand(ctx context.Context, args []string) error {
 	if fs.NArg() > 0 || *rounds < 1 {
 		return fmt.Errorf("run takes flags only, and at least 1 round\n%s", usage)
 	}
-	o := options{Quick: *quick, Rounds: *rounds, Rows: *rows, Span: time.Second}
+	if *slot < 40*time.Millisecond || *slot > 200*time.Millisecond {
+		return fmt.Errorf("-slot: %v is not within 40 to 200 ms", *slot)
+	}
+	o := options{Quick: *quick, Rounds: *rounds, Slot: *slot, Whole: 3, Rows: *rows, Span: time.Second}
 	if o.Quick {
-		o.Rounds, o.Span = 1, 150*time.Millisecond
+		o.Rounds, o.Slot, o.Whole, o.Span = 3, 40*time.Millisecond, 1, 150*time.Millisecond
+	}
+	why := o.trial()
+	if *out == "" {
+		*out = resultFile
+		if why != "" {
+			*out = trialFile
+		}
+	}
+	if why != "" && filepath.Base(*out) == resultFile {
+		return fmt.Errorf("-out %s: a result %s is not published; write it to %s", *out, why, trialFile)
 	}
 	r, err := measure(ctx, o, *url, pattern)
 	if err != nil {

@@ -11,6 +11,10 @@ import (
 
 // publish writes all that shows a result, below root: the plots, docs/benchmarks.md and the figures of the README.
 func publish(r, first *result, root string) error {
+	if why := r.Options.trial(); why != "" {
+		return fmt.Errorf("the result of %s, %s is not published: make bench-all without -quick and ROWS writes one "+
+			"that is", r.Date.Format("2006-01-02 15:04"), why)
+	}
 	if err := drawAll(r, filepath.Join(root, "docs", "plots")); err != nil {
 		return err
 	}

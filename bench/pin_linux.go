@@ -15,6 +15,7 @@ import (
 type pinning struct {
 	server int // its process, 0: not known
 	all    unix.CPUSet
+	done   bool // the last time
 }
 
 // newPinning finds the server's process by the id that INFO names, in its own namespace of processes if it has one.
@@ -53,12 +54,13 @@ func newPinning(processID string) *pinning {
 	return p
 }
 
-// apart runs f with the server on the first core, and all threads of this process on the second one. It reports whether
+// apart runs f with the server on the first core, and all threads of this process on the second one. done says whether
 // both could be moved.
-func (p *pinning) apart(f func()) bool {
+func (p *pinning) apart(f func()) {
 	if p.server == 0 {
+		p.done = false
 		f()
-		return false
+		return
 	}
 	var first, second unix.CPUSet
 	cpus := make([]int, 0, 2)
@@ -68,12 +70,13 @@ func (p *pinning) apart(f func()) bool {
 		}
 	}
 	if len(cpus) < 2 {
+		p.done = false
 		f()
-		return false
+		return
 	}
 	first.Set(cpus[0])
 	second.Set(cpus[1])
-	done := place(p.server, &first) && place(os.Getpid(), &second)
+	p.done = place(p.server, &first) && place(os.Getpid(), &second)
 	procs := runtime.GOMAXPROCS(1)
 	defer func() {
 		runtime.GOMAXPROCS(procs)
@@ -81,7 +84,6 @@ func (p *pinning) apart(f func()) bool {
 		place(os.Getpid(), &p.all)
 	}()
 	f()
-	return done
 }
 
 // place moves every thread of a process.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -55,8 +56,9 @@ func (p *program) find() (version string, err error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-func (p *program) push(n int) func(*bench) (metrics, error) {
-	return func(b *bench) (metrics, error) {
+// push starts the program, which stays: it reads the seconds of a slot from a line, and answers with its rate.
+func (p *program) push(n int) func(*bench) (work, error) {
+	return func(b *bench) (work, error) {
 		text, err := programs.ReadFile(p.file)
 		if err != nil {
 			return nil, err
@@ -65,20 +67,34 @@ func (p *program) push(n int) func(*bench) (metrics, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer os.RemoveAll(dir)
+		b.close(func() { _ = os.RemoveAll(dir) })
 		file := dir + "/" + p.file[strings.LastIndex(p.file, "/")+1:]
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			return nil, err
 		}
 		cmd := exec.CommandContext(b.ctx, p.runtime, file)
-		cmd.Env = append(os.Environ(), "REDIS_URL="+b.url, "SPACE="+b.space, "BATCH="+strconv.Itoa(n),
-			fmt.Sprintf("SPAN=%.2f", b.span().Seconds()))
+		cmd.Env = append(os.Environ(), "REDIS_URL="+b.url, "SPACE="+b.space, "BATCH="+strconv.Itoa(n))
 		cmd.Stderr = os.Stderr
-		out, err := cmd.Output()
+		in, err := cmd.StdinPipe()
 		if err != nil {
 			return nil, err
 		}
-		rate, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
-		return metrics{"per_s": rate}, err
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			return nil, err
+		}
+		if err := cmd.Start(); err != nil {
+			return nil, err
+		}
+		b.close(func() {
+			_ = in.Close() // the end of its input is its end
+			_ = cmd.Wait()
+		})
+		return func(span time.Duration) (metrics, error) {
+			var rate float64
+			_, asked := fmt.Fprintf(in, "%.3f\n", span.Seconds())
+			_, answered := fmt.Fscan(out, &rate)
+			return metrics{"per_s": rate}, errors.Join(asked, answered)
+		}, nil
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 )
 
@@ -23,16 +22,30 @@ type result struct {
 type options struct {
 	Quick  bool          `json:"quick"`
 	Rounds int           `json:"rounds"`
+	Slot   time.Duration `json:"slot,omitempty"`  // of an entrant in a round; 0: the entrants did not alternate
+	Whole  int           `json:"whole,omitempty"` // rounds of rows whose entrants do not alternate
 	Rows   string        `json:"rows,omitempty"`
-	Span   time.Duration `json:"span"`
+	Span   time.Duration `json:"span"`   // of rows whose entrants do not alternate
 	Pinned bool          `json:"pinned"` // one-caller rows: server and client had a core each
+}
+
+// trial says why a result is not for publish, "" where it is.
+func (o options) trial() string {
+	switch {
+	case o.Quick:
+		return "of a quick run"
+	case o.Rows != "":
+		return fmt.Sprintf("of the rows %q alone", o.Rows)
+	}
+	return ""
 }
 
 // measured is a row with the samples of each entrant.
 type measured struct {
 	Name     string     `json:"name"`
 	What     string     `json:"what"`
-	Main     string     `json:"main"` // the metric that the row is about
+	Main     string     `json:"main"`            // the metric that the row is about
+	Apart    string     `json:"apart,omitempty"` // why its entrants did not alternate
 	Entrants []entrants `json:"entrants"`
 }
 
@@ -40,7 +53,7 @@ type entrants struct {
 	Name    string               `json:"name"`
 	Kind    kind                 `json:"kind"`
 	Note    string               `json:"note,omitempty"`
-	Metrics map[string][]float64 `json:"metrics"`
+	Metrics map[string][]float64 `json:"metrics"` // a sample a round
 }
 
 // kind is what an entrant is to the others of its row.
@@ -72,22 +85,13 @@ var units = map[string]struct {
 	"calls_s":   {"commands/s", false},
 }
 
-func (e *entrants) median(metric string) (value float64, ok bool) {
-	samples := slices.Sorted(slices.Values(e.Metrics[metric]))
-	if len(samples) == 0 {
-		return 0, false
+// rounds are how many samples the row has of each entrant.
+func (m *measured) rounds() int {
+	n := 0
+	for _, e := range m.Entrants {
+		n = max(n, len(e.Metrics[m.Main]))
 	}
-	return samples[len(samples)/2], true
-}
-
-// spread is the distance from the least to the greatest sample, as a part of the median.
-func (e *entrants) spread(metric string) float64 {
-	samples := e.Metrics[metric]
-	middle, ok := e.median(metric)
-	if !ok || middle == 0 {
-		return 0
-	}
-	return (slices.Max(samples) - slices.Min(samples)) / middle
+	return n
 }
 
 func (m *measured) entrant(name string) *entrants {

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -12,9 +14,13 @@ import (
 const payload = 300 // bytes of a job
 
 // rows are all rows of a run, in the order of the page. Peers that cannot run are noted in r.
-func rows(b *bench, r *result) []row {
-	var all []row
-	add := func(rows ...row) { all = append(all, rows...) }
+func rows(b *bench, r *result) []contest {
+	var all []contest
+	add := func(rows ...row) {
+		for _, r := range rows {
+			all = append(all, contest{r, notAlternated(r.name), slotOf(r.name)})
+		}
+	}
 	add(pingRow())
 	add(pushRows(b, r)...)
 	add(workRows()...)
@@ -29,9 +35,29 @@ func rows(b *bench, r *result) []row {
 	return all
 }
 
+// notAlternated says why the entrants of a row do not alternate in slots, and "" for those that do.
+func notAlternated(row string) string {
+	family, _, _ := strings.Cut(row, "/")
+	return map[string]string{
+		"late":     "asynq looks for due tasks every 5 s",
+		"stall":    "a million jobs are stored for one figure",
+		"takeover": "each sample kills a process and waits for a lease of 1 s",
+		"idle":     "the server counts the commands of all who are connected",
+		"memory":   "what is stored depends on no clock",
+	}[family]
+}
+
+// slotOf is the length of a slot in rows that have few operations in the usual one.
+func slotOf(row string) time.Duration {
+	if strings.HasPrefix(row, "handover/") || row == "call/body=900000" {
+		return 200 * time.Millisecond
+	}
+	return 0
+}
+
 func pingRow() row {
 	return row{"ping", "one PING, one caller", "p50_us",
-		[]entrant{{name: "PING", kind: raw, run: func(b *bench) (metrics, error) {
+		[]entrant{{name: "PING", kind: raw, open: func(b *bench) (work, error) {
 			c := b.client(1)
 			return b.alone(1, func(ctx context.Context) error { return c.Ping(ctx).Err() })
 		}}}}

@@ -23,11 +23,11 @@ func callRows() []row {
 	peers := func(callers, size int) []entrant {
 		return []entrant{
 			{name: "luatomic", kind: ours, note: "record, accept-once reply, resync after a cut",
-				run: calling(callers, size, oursCall)},
+				open: calling(callers, size, oursCall)},
 			{name: "PUBLISH", kind: raw, note: "nothing is stored; what is lost is lost",
-				run: calling(callers, size, rawCall)},
+				open: calling(callers, size, rawCall)},
 			{name: "NATS", kind: peer, note: "its server is in the client's process; at most once",
-				run: calling(callers, size, natsCall)},
+				open: calling(callers, size, natsCall)},
 		}
 	}
 	var all []row
@@ -44,17 +44,17 @@ func callRows() []row {
 			size), "per_s", peers(16, size)})
 	}
 	return append(all, row{"call/nobody", "a call that no node serves, one caller", "p50_us", []entrant{
-		{name: "luatomic", kind: ours, run: nobodyOurs},
-		{name: "PUBLISH", kind: raw, run: func(b *bench) (metrics, error) {
+		{name: "luatomic", kind: ours, open: nobodyOurs},
+		{name: "PUBLISH", kind: raw, open: func(b *bench) (work, error) {
 			c := b.client(1)
 			return b.alone(1, func(ctx context.Context) error { return c.Publish(ctx, b.space, "x").Err() })
 		}},
-		{name: "NATS", kind: peer, run: nobodyNATS},
+		{name: "NATS", kind: peer, open: nobodyNATS},
 	}})
 }
 
-func calling(callers, size int, open func(*bench, int) (call, error)) func(*bench) (metrics, error) {
-	return func(b *bench) (metrics, error) {
+func calling(callers, size int, open func(*bench, int) (call, error)) func(*bench) (work, error) {
+	return func(b *bench) (work, error) {
 		c, err := open(b, callers)
 		if err != nil {
 			return nil, err
@@ -124,18 +124,24 @@ func oursCall(b *bench, callers int) (call, error) {
 	}, err
 }
 
-func nobodyOurs(b *bench) (metrics, error) {
-	caller, err := b.bus(1, nil)
+func nobodyOurs(b *bench) (work, error) {
+	c, err := oursNobody(b)
 	if err != nil {
 		return nil, err
 	}
+	return b.alone(1, func(ctx context.Context) error { return c(ctx, nil) })
+}
+
+// oursNobody makes calls that no node serves.
+func oursNobody(b *bench) (call, error) {
+	caller, err := b.bus(1, nil)
 	none := luatomic.NewMethod[[]byte, []byte]("none")
-	return b.alone(1, func(ctx context.Context) error {
-		if _, err := none.Call(ctx, caller, nil); !errors.Is(err, luatomic.ErrNoResponders) {
+	return func(ctx context.Context, body []byte) error {
+		if _, err := none.Call(ctx, caller, body); !errors.Is(err, luatomic.ErrNoResponders) {
 			return fmt.Errorf("a call that no node serves: %w", err)
 		}
 		return nil
-	})
+	}, err
 }
 
 // rawCall is the least that two processes need to ask and answer by PUBLISH.
@@ -231,7 +237,7 @@ func natsCall(b *bench, _ int) (call, error) {
 	}, node.Flush()
 }
 
-func nobodyNATS(b *bench) (metrics, error) {
+func nobodyNATS(b *bench) (work, error) {
 	_, caller, err := b.nats()
 	if err != nil {
 		return nil, err

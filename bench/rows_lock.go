@@ -173,7 +173,7 @@ func lockRows() []row {
 			piped.entrants = append(piped.entrants, entrant{p.name, p.kind, p.note, lockPairs(n, true, p.open)})
 		}
 		rueidis := entrant{"rueidislock", peer, "no fence; one pipelined connection by itself",
-			func(b *bench) (metrics, error) {
+			func(b *bench) (work, error) {
 				p, err := b.rueidisPair()
 				if err != nil {
 					return nil, err
@@ -190,8 +190,8 @@ func lockRows() []row {
 	return all
 }
 
-func lockPairs(goroutines int, piped bool, open func(redis.UniversalClient) pair) func(*bench) (metrics, error) {
-	return func(b *bench) (metrics, error) {
+func lockPairs(goroutines int, piped bool, open func(redis.UniversalClient) pair) func(*bench) (work, error) {
+	return func(b *bench) (work, error) {
 		c := b.client(goroutines)
 		if !piped {
 			return b.pairs(goroutines, open(c))
@@ -200,12 +200,12 @@ func lockPairs(goroutines int, piped bool, open func(redis.UniversalClient) pair
 		if err != nil {
 			return nil, err
 		}
-		defer ap.Close()
+		b.close(func() { _ = ap.Close() })
 		return b.pairs(goroutines, open(ap))
 	}
 }
 
-func (b *bench) pairs(goroutines int, p pair) (metrics, error) {
+func (b *bench) pairs(goroutines int, p pair) (work, error) {
 	names := make([]string, goroutines)
 	for i := range names {
 		names[i] = fmt.Sprintf("%s-%d", b.space, i)

@@ -37,15 +37,16 @@ func memoryRows() []row {
 	}
 	return []row{
 		{"memory/ready", "bytes of a ready job of 300 B, by MEMORY USAGE of every key", "bytes", []entrant{
-			{name: "luatomic", kind: ours, run: stored(0)}, {name: "asynq", kind: peer, run: asynqStored()}}},
+			{name: "luatomic", kind: ours, open: whole(stored(0))},
+			{name: "asynq", kind: peer, open: whole(asynqStored())}}},
 		{"memory/scheduled", "bytes of a scheduled job of 300 B", "bytes", []entrant{
-			{name: "luatomic", kind: ours, run: stored(time.Hour)},
-			{name: "asynq", kind: peer, run: asynqStored(asynq.ProcessIn(time.Hour))}}},
+			{name: "luatomic", kind: ours, open: whole(stored(time.Hour))},
+			{name: "asynq", kind: peer, open: whole(asynqStored(asynq.ProcessIn(time.Hour)))}}},
 		{"memory/receipt", "bytes left by a push of one whose job is acked", "bytes", []entrant{
-			{name: "luatomic", kind: ours, run: receipts}}},
+			{name: "luatomic", kind: ours, open: whole(receipts)}}},
 		{"memory/lock", "bytes of a held lock", "bytes", []entrant{
-			{name: "luatomic", kind: ours, run: heldLocks(oursHold)},
-			{name: "redislock", kind: peer, run: heldLocks(redislockHold)}}},
+			{name: "luatomic", kind: ours, open: whole(heldLocks(oursHold))},
+			{name: "redislock", kind: peer, open: whole(heldLocks(redislockHold))}}},
 	}
 }
 
@@ -115,7 +116,7 @@ func redislockHold(b *bench) func(ctx context.Context, name string) error {
 func generatedRow() row {
 	return row{"generated", "a script that returns integers: generated function, EVALSHA, Script.Run",
 		"p50_us", []entrant{
-			{name: "generated", kind: ours, run: func(b *bench) (metrics, error) {
+			{name: "generated", kind: ours, open: func(b *bench) (work, error) {
 				c := b.client(1)
 				p := gen.LockInfoParams{Lock: b.space + "{x}", Queue: b.space + "{x}q"}
 				return b.alone(1, func(ctx context.Context) error {
@@ -123,7 +124,7 @@ func generatedRow() row {
 					return err
 				})
 			}},
-			{name: "EVALSHA", kind: raw, run: func(b *bench) (metrics, error) {
+			{name: "EVALSHA", kind: raw, open: func(b *bench) (work, error) {
 				c := b.client(1)
 				sha, err := c.ScriptLoad(b.ctx, *gen.LockInfoScript.Source).Result()
 				if err != nil {
@@ -132,7 +133,7 @@ func generatedRow() row {
 				keys := []string{b.space + "{x}", b.space + "{x}q"}
 				return b.alone(1, func(ctx context.Context) error { return c.EvalSha(ctx, sha, keys, 0).Err() })
 			}},
-			{name: "Script.Run", kind: peer, note: "go-redis", run: func(b *bench) (metrics, error) {
+			{name: "Script.Run", kind: peer, note: "go-redis", open: func(b *bench) (work, error) {
 				c, s := b.client(1), redis.NewScript(*gen.LockInfoScript.Source)
 				keys := []string{b.space + "{x}", b.space + "{x}q"}
 				return b.alone(1, func(ctx context.Context) error { return s.Run(ctx, c, keys, 0).Err() })

@@ -17,10 +17,10 @@ func pushRows(b *bench, r *result) []row {
 	var all []row
 	for _, n := range []int{1, 100, 1000} {
 		entrants := []entrant{
-			{name: "luatomic", kind: ours, run: pushOurs(n)},
-			{name: "HSET + RPUSH", kind: raw, note: "the same data; no answer to a repeat", run: pushRaw(n)},
-			{name: "LPUSH", kind: raw, note: "bodies only, no ids", run: pushList(n)},
-			{name: "asynq", kind: peer, note: "a call for each job: it has no batch", run: pushAsynq(n)},
+			{name: "luatomic", kind: ours, open: pushOurs(n)},
+			{name: "HSET + RPUSH", kind: raw, note: "the same data; no answer to a repeat", open: pushRaw(n)},
+			{name: "LPUSH", kind: raw, note: "bodies only, no ids", open: pushList(n)},
+			{name: "asynq", kind: peer, note: "a call for each job: it has no batch", open: pushAsynq(n)},
 		}
 		if n > 1 {
 			entrants = append(entrants, pushPrograms(b, r, n)...)
@@ -31,9 +31,9 @@ func pushRows(b *bench, r *result) []row {
 	for _, callers := range []int{16, 64, 256} {
 		all = append(all, row{fmt.Sprintf("push/callers=%d", callers),
 			fmt.Sprintf("pushes of one job, %d callers, plain client", callers), "per_s", []entrant{
-				{name: "luatomic", kind: ours, run: pushManyOurs(callers)},
-				{name: "HSET + RPUSH", kind: raw, run: pushManyRaw(callers)},
-				{name: "asynq", kind: peer, run: pushManyAsynq(callers)},
+				{name: "luatomic", kind: ours, open: pushManyOurs(callers)},
+				{name: "HSET + RPUSH", kind: raw, open: pushManyRaw(callers)},
+				{name: "asynq", kind: peer, open: pushManyAsynq(callers)},
 			}})
 	}
 	return all
@@ -54,8 +54,8 @@ func jobs(n int, delay time.Duration) []luatomic.Job {
 	return all
 }
 
-func pushOurs(n int) func(*bench) (metrics, error) {
-	return func(b *bench) (metrics, error) {
+func pushOurs(n int) func(*bench) (work, error) {
+	return func(b *bench) (work, error) {
 		q, err := b.queue(b.client(1))
 		if err != nil {
 			return nil, err
@@ -68,8 +68,8 @@ func pushOurs(n int) func(*bench) (metrics, error) {
 	}
 }
 
-func pushManyOurs(callers int) func(*bench) (metrics, error) {
-	return func(b *bench) (metrics, error) {
+func pushManyOurs(callers int) func(*bench) (work, error) {
+	return func(b *bench) (work, error) {
 		q, err := b.queue(b.client(callers))
 		if err != nil {
 			return nil, err
@@ -102,22 +102,22 @@ func rawPush(ctx context.Context, c *redis.Client, space string, n int) error {
 	return err
 }
 
-func pushRaw(n int) func(*bench) (metrics, error) {
-	return func(b *bench) (metrics, error) {
+func pushRaw(n int) func(*bench) (work, error) {
+	return func(b *bench) (work, error) {
 		c := b.client(1)
 		return b.alone(n, func(ctx context.Context) error { return rawPush(ctx, c, b.space, n) })
 	}
 }
 
-func pushManyRaw(callers int) func(*bench) (metrics, error) {
-	return func(b *bench) (metrics, error) {
+func pushManyRaw(callers int) func(*bench) (work, error) {
+	return func(b *bench) (work, error) {
 		c := b.client(callers)
 		return b.together(callers, 1, func(ctx context.Context, _ int) error { return rawPush(ctx, c, b.space, 1) })
 	}
 }
 
-func pushList(n int) func(*bench) (metrics, error) {
-	return func(b *bench) (metrics, error) {
+func pushList(n int) func(*bench) (work, error) {
+	return func(b *bench) (work, error) {
 		c := b.client(1)
 		entries := make([]any, n)
 		for i := range entries {
@@ -127,15 +127,15 @@ func pushList(n int) func(*bench) (metrics, error) {
 	}
 }
 
-func pushAsynq(n int) func(*bench) (metrics, error) {
-	return func(b *bench) (metrics, error) {
+func pushAsynq(n int) func(*bench) (work, error) {
+	return func(b *bench) (work, error) {
 		client := asynq.NewClientFromRedisClient(b.client(1))
 		return b.alone(n, func(ctx context.Context) error { return enqueue(ctx, client, b.space, n) })
 	}
 }
 
-func pushManyAsynq(callers int) func(*bench) (metrics, error) {
-	return func(b *bench) (metrics, error) {
+func pushManyAsynq(callers int) func(*bench) (work, error) {
+	return func(b *bench) (work, error) {
 		client := asynq.NewClientFromRedisClient(b.client(callers))
 		return b.together(callers, 1, func(ctx context.Context, _ int) error {
 			return enqueue(ctx, client, b.space, 1)

@@ -32,10 +32,10 @@ func handOverRows() []row {
 				name = fmt.Sprintf("handover/working/waiters=%d", waiters)
 			}
 			all = append(all, row{name, what, "p50_us", []entrant{
-				{name: "luatomic", kind: ours, note: "fair, with a fence", run: handOver(waiters, busy, oursWaiting)},
+				{name: "luatomic", kind: ours, note: "fair, with a fence", open: handOver(waiters, busy, oursWaiting)},
 				{name: "BLPOP", kind: raw, note: "a token that dies with its holder",
-					run: handOver(waiters, busy, rawWaiting)},
-				{name: "rueidislock", kind: peer, note: "no order", run: handOver(waiters, busy, rueidisWaiting)},
+					open: handOver(waiters, busy, rawWaiting)},
+				{name: "rueidislock", kind: peer, note: "no order", open: handOver(waiters, busy, rueidisWaiting)},
 			}})
 		}
 	}
@@ -62,7 +62,7 @@ func rawWaiting(b *bench, waiters int) (acquire, error) {
 	}
 	return func(ctx context.Context) (func() error, error) {
 		for {
-			err := c.BLPop(ctx, time.Second, b.space).Err()
+			err := c.BLPop(ctx, 3*time.Second, b.space).Err() // a waiter sees the end of ctx then
 			if errors.Is(err, redis.Nil) && ctx.Err() == nil {
 				continue
 			}
@@ -79,42 +79,42 @@ func rueidisWaiting(b *bench, _ int) (acquire, error) {
 	}, err
 }
 
-func handOver(waiters int, busy time.Duration, open func(*bench, int) (acquire, error)) func(*bench) (metrics, error) {
-	return func(b *bench) (metrics, error) {
+func handOver(waiters int, busy time.Duration, open func(*bench, int) (acquire, error)) func(*bench) (work, error) {
+	return func(b *bench) (work, error) {
 		next, err := open(b, waiters)
 		if err != nil {
 			return nil, err
 		}
-		h := &handing{busy: busy, next: next, start: time.Now()}
+		h := &handing{busy: busy, next: next, start: time.Now(), gate: make(chan struct{})}
 		ctx, stop := context.WithCancel(b.ctx)
-		defer stop()
 		var wg sync.WaitGroup
+		b.close(func() {
+			stop()
+			wg.Wait()
+		})
 		for range waiters + 1 { // one of them holds the lock
 			wg.Go(func() { h.run(ctx) })
 		}
-		// A thousand connections take their time. The clock starts when the lock goes from hand to hand.
+		// A thousand connections take their time. The first slot is when the lock goes from hand to hand.
 		for ready := time.Now().Add(20 * time.Second); h.count.Load() < 10 && time.Now().Before(ready); {
-			time.Sleep(10 * time.Millisecond)
+			h.during(10 * time.Millisecond)
 		}
-		before, err := b.cost()
-		h.record(true)
-		time.Sleep(2 * b.span())
-		took := h.record(false)
-		m := metrics{}
-		if len(took) > 0 {
-			m = latencies(took)
-			err = errors.Join(err, b.charge(m, before, float64(len(took))))
-		}
-		stop()
-		wg.Wait()
-		if len(took) == 0 {
-			return nil, errors.Join(err, errors.New("no hand-over happened"))
-		}
-		return m, err
+		return func(span time.Duration) (metrics, error) {
+			before, err := b.cost()
+			if err != nil {
+				return nil, err
+			}
+			took := h.during(span)
+			if len(took) == 0 {
+				return nil, errors.New("no hand-over happened")
+			}
+			m := latencies(took)
+			return m, b.charge(m, before, float64(len(took)))
+		}, nil
 	}
 }
 
-// handing is one lock that goes from hand to hand.
+// handing is one lock that goes from hand to hand in the slots of its entrant. Between them its holder keeps it.
 type handing struct {
 	busy     time.Duration
 	next     acquire
@@ -122,17 +122,36 @@ type handing struct {
 	released atomic.Int64 // ns since start
 	count    atomic.Int64 // hand-overs so far
 
-	mu        sync.Mutex
-	recording bool
-	took      []time.Duration
+	mu     sync.Mutex
+	gate   chan struct{} // closed in a slot
+	within bool          // a slot
+	took   []time.Duration
 }
 
-func (h *handing) record(on bool) []time.Duration {
+// during is a slot of that length. It returns how long each hand-over took.
+func (h *handing) during(span time.Duration) []time.Duration {
+	h.mu.Lock()
+	h.within, h.took = true, nil
+	close(h.gate)
+	h.mu.Unlock()
+	time.Sleep(span)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	took := h.took
-	h.recording, h.took = on, nil
-	return took
+	h.within, h.gate = false, make(chan struct{})
+	return h.took
+}
+
+// acquired counts a hand-over, and returns what is closed when the lock may go on.
+func (h *handing) acquired(now time.Duration) <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if at := h.released.Load(); at > 0 {
+		h.count.Add(1)
+		if h.within {
+			h.took = append(h.took, now-time.Duration(at))
+		}
+	}
+	return h.gate
 }
 
 func (h *handing) run(ctx context.Context) {
@@ -141,17 +160,13 @@ func (h *handing) run(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		now := time.Since(h.start)
-		if at := h.released.Load(); at > 0 {
-			h.count.Add(1)
-			h.mu.Lock()
-			if h.recording {
-				h.took = append(h.took, now-time.Duration(at))
-			}
-			h.mu.Unlock()
-		}
+		gate := h.acquired(time.Since(h.start))
 		if h.busy > 0 {
 			time.Sleep(h.busy)
+		}
+		select {
+		case <-gate:
+		case <-ctx.Done():
 		}
 		h.released.Store(int64(time.Since(h.start)))
 		if release() != nil {
@@ -163,24 +178,24 @@ func (h *handing) run(ctx context.Context) {
 func waitRows() []row {
 	return []row{
 		{"takeover/dead=0", "from the end of a killed holder's lease of 1 s to the next holder", "p50_us", []entrant{
-			{name: "luatomic", kind: ours, run: takeOver("luatomic", 0, oursWaiting)},
+			{name: "luatomic", kind: ours, open: whole(takeOver("luatomic", 0, oursWaiting))},
 			{name: "redislock", kind: peer, note: "polls every 10 ms here",
-				run: takeOver("redislock", 0, redislockWaiting(10*time.Millisecond))},
+				open: whole(takeOver("redislock", 0, redislockWaiting(10*time.Millisecond)))},
 		}},
 		{"takeover/dead=8", "the same, with 8 waiters of the killed process ahead in the queue", "p50_us", []entrant{
-			{name: "luatomic", kind: ours, run: takeOver("luatomic", 8, oursWaiting)},
+			{name: "luatomic", kind: ours, open: whole(takeOver("luatomic", 8, oursWaiting))},
 			{name: "redislock", kind: peer, note: "has no queue; polls every 10 ms here",
-				run: takeOver("redislock", 0, redislockWaiting(10*time.Millisecond))},
+				open: whole(takeOver("redislock", 0, redislockWaiting(10*time.Millisecond)))},
 		}},
 		{"idle/lock", "commands a second of 100 waiters for a held lock", "calls_s", []entrant{
-			{name: "luatomic", kind: ours, run: idleLock(oursWaiting)},
-			{name: "rueidislock", kind: peer, run: idleLock(rueidisWaiting)},
+			{name: "luatomic", kind: ours, open: whole(idleLock(oursWaiting))},
+			{name: "rueidislock", kind: peer, open: whole(idleLock(rueidisWaiting))},
 			{name: "redislock", kind: peer, note: "polls every 100 ms here",
-				run: idleLock(redislockWaiting(100 * time.Millisecond))},
+				open: whole(idleLock(redislockWaiting(100 * time.Millisecond)))},
 		}},
 		{"idle/queue", "commands a second of 10 consumers of an empty queue", "calls_s", []entrant{
-			{name: "luatomic", kind: ours, run: idleOurs},
-			{name: "asynq", kind: peer, run: idleAsynq},
+			{name: "luatomic", kind: ours, open: whole(idleOurs)},
+			{name: "asynq", kind: peer, open: whole(idleAsynq)},
 		}},
 	}
 }

@@ -19,31 +19,31 @@ import (
 const workers = 10
 
 func workRows() []row {
-	const due = 200_000
+	const due = 20_000
 	moves := row{"move", fmt.Sprintf("%d due jobs moved, one caller (a tenth in a quick run)", due), "per_s", []entrant{
-		{name: "luatomic", kind: ours, run: moving(due, promoteOurs)},
-		{name: "script", kind: raw, note: "three data calls, the caller's clock", run: moving(due, promoteRaw)},
-		{name: "asynq", kind: peer, run: moveAsynq(due)},
+		{name: "luatomic", kind: ours, open: moving(due, promoteOurs)},
+		{name: "script", kind: raw, note: "three data calls, the caller's clock", open: moving(due, promoteRaw)},
+		{name: "asynq", kind: peer, open: moveAsynq(due)},
 	}}
 	late := row{"late", "start of a delayed job after it is due, idle queue", "p50_us", []entrant{
-		{name: "luatomic", kind: ours, run: lateOurs},
-		{name: "asynq", kind: peer, note: "5 jobs a run over the 5 s of its forwarder", run: lateAsynq},
+		{name: "luatomic", kind: ours, open: whole(lateOurs)},
+		{name: "asynq", kind: peer, note: "5 jobs a run over the 5 s of its forwarder", open: whole(lateAsynq)},
 	}}
 	all := []row{moves, late}
 	for _, inFlight := range []int{0, 100_000} {
-		entrants := []entrant{{name: "luatomic", kind: ours, run: workOurs(100_000, inFlight, 0)}}
+		entrants := []entrant{{name: "luatomic", kind: ours, open: workOurs(8000, inFlight, 0)}}
 		if inFlight == 0 {
 			entrants = append(entrants,
 				entrant{name: "LPOP", kind: raw, note: "a job popped is lost when its worker dies",
-					run: workRaw(20_000)},
-				entrant{name: "asynq", kind: peer, run: workAsynq(10_000, 0)})
+					open: workRaw(4000)},
+				entrant{name: "asynq", kind: peer, open: workAsynq(1000, 0)})
 		}
 		all = append(all, row{fmt.Sprintf("work/inflight=%d", inFlight), "take + ack, 10 no-op handlers",
 			"per_s", entrants})
 	}
 	return append(all, row{"work/handler=2ms", "take + ack, 10 handlers of 2 ms", "server_us", []entrant{
-		{name: "luatomic", kind: ours, run: workOurs(5000, 0, 2*time.Millisecond)},
-		{name: "asynq", kind: peer, run: workAsynq(5000, 2*time.Millisecond)},
+		{name: "luatomic", kind: ours, open: workOurs(1000, 0, 2*time.Millisecond)},
+		{name: "asynq", kind: peer, open: workAsynq(1000, 2*time.Millisecond)},
 	}})
 }
 
@@ -78,67 +78,77 @@ func makeDue(b *bench, c *redis.Client, schedule string) error {
 // opener makes a mover of the due jobs of a queue.
 type opener func(*bench, *redis.Client, *luatomic.Queue) mover
 
-func moving(due int, open opener) func(*bench) (metrics, error) {
-	return func(b *bench) (metrics, error) {
+// moving makes so many jobs due before each slot, which ends when all of them are moved.
+func moving(due int, open opener) func(*bench) (work, error) {
+	return func(b *bench) (work, error) {
 		c := b.client(1)
 		q, err := b.queue(c)
-		if err == nil {
-			err = fill(b.ctx, q, b.size(due), time.Hour)
-		}
-		if err == nil {
-			err = makeDue(b, c, b.key("s"))
-		}
-		if err != nil {
-			return nil, err
-		}
-		before, err := b.cost()
-		if err != nil {
-			return nil, err
-		}
-		move, moved, start := open(b, c, q), 0, time.Now()
-		for moved < b.size(due) {
-			n, err := move()
-			if err != nil || n == 0 {
-				return nil, errors.Join(err, fmt.Errorf("%d of %d jobs moved", moved, b.size(due)))
+		move := open(b, c, q)
+		return func(time.Duration) (metrics, error) {
+			err := errors.Join(c.Unlink(b.ctx, b.key("r"), b.key("b")).Err(), fill(b.ctx, q, b.size(due), time.Hour),
+				makeDue(b, c, b.key("s")))
+			if err != nil {
+				return nil, err
 			}
-			moved += n
-		}
-		m := metrics{"per_s": float64(moved) / time.Since(start).Seconds()}
-		return m, b.charge(m, before, float64(moved))
+			return b.drain(b.size(due), func() error {
+				for moved := 0; moved < b.size(due); {
+					n, err := move()
+					if err != nil || n == 0 {
+						return errors.Join(err, fmt.Errorf("%d of %d jobs moved", moved, b.size(due)))
+					}
+					moved += n
+				}
+				return nil
+			})
+		}, err
 	}
+}
+
+// drain is a slot that ends when run has dealt with n jobs.
+func (b *bench) drain(n int, run func() error) (metrics, error) {
+	before, err := b.cost()
+	if err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	if err := run(); err != nil {
+		return nil, err
+	}
+	m := metrics{"per_s": float64(n) / time.Since(start).Seconds()}
+	return m, b.charge(m, before, float64(n))
 }
 
 // moveAsynq runs a server whose processor is stopped, by its own Stop, so that its forwarder works alone. The clock
 // runs from the first task seen to move to the last; it is read every 2 ms.
-func moveAsynq(due int) func(*bench) (metrics, error) {
-	return func(b *bench) (metrics, error) {
+func moveAsynq(due int) func(*bench) (work, error) {
+	return func(b *bench) (work, error) {
 		c, n := b.client(16), b.size(due)/4 // a call for each takes long
-		if err := fillAsynq(b, c, n, asynq.ProcessIn(time.Hour)); err != nil {
-			return nil, err
-		}
-		schedule := "asynq:{" + b.space + "}:scheduled"
-		if err := makeDue(b, c, schedule); err != nil {
-			return nil, err
-		}
 		s, err := b.asynqServer(c, asynq.Config{DelayedTaskCheckInterval: time.Second}, nil)
 		if err != nil {
 			return nil, err
 		}
 		s.Stop()
-		left := func() int { return int(c.ZCard(b.ctx, schedule).Val()) }
-		for left() == n && b.ctx.Err() == nil {
-			time.Sleep(time.Millisecond)
-		}
-		first, start := left(), time.Now()
-		before, err := b.cost()
-		if err != nil {
-			return nil, err
-		}
-		for left() > 0 && b.ctx.Err() == nil {
-			time.Sleep(2 * time.Millisecond)
-		}
-		m := metrics{"per_s": float64(first) / time.Since(start).Seconds()}
-		return m, b.charge(m, before, float64(max(first, 1)))
+		schedule := "asynq:{" + b.space + "}:scheduled"
+		return func(time.Duration) (metrics, error) {
+			err := fillAsynq(b, c, n, asynq.ProcessIn(time.Hour))
+			if err == nil {
+				err = makeDue(b, c, schedule)
+			}
+			if err != nil {
+				return nil, err
+			}
+			left := func() int { return int(c.ZCard(b.ctx, schedule).Val()) }
+			for left() == n && b.ctx.Err() == nil {
+				time.Sleep(time.Millisecond)
+			}
+			first := left()
+			return b.drain(max(first, 1), func() error {
+				for left() > 0 && b.ctx.Err() == nil {
+					time.Sleep(2 * time.Millisecond)
+				}
+				return b.ctx.Err()
+			})
+		}, nil
 	}
 }
 
@@ -156,55 +166,57 @@ func fillAsynq(b *bench, c *redis.Client, n int, opts ...asynq.Option) error {
 
 // asynqServer runs a server of this entrant's queue until the entrant is done.
 func (b *bench) asynqServer(c *redis.Client, cfg asynq.Config, h asynq.HandlerFunc) (*asynq.Server, error) {
+	s, err := b.startAsynq(c, cfg, h)
+	if err == nil {
+		b.close(s.Shutdown)
+	}
+	return s, err
+}
+
+func (b *bench) startAsynq(c *redis.Client, cfg asynq.Config, h asynq.HandlerFunc) (*asynq.Server, error) {
 	if h == nil {
 		h = func(context.Context, *asynq.Task) error { return nil }
 	}
 	cfg.Queues, cfg.LogLevel, cfg.Concurrency = map[string]int{b.space: 1}, asynq.FatalLevel, workers
 	cfg.TaskCheckInterval = 10 * time.Millisecond
 	s := asynq.NewServerFromRedisClient(c, cfg)
-	if err := s.Start(h); err != nil {
-		return nil, err
-	}
-	b.close(s.Shutdown)
-	return s, nil
+	return s, s.Start(h)
 }
 
-// workOurs ends when the last job is acked and the consumer has returned.
-func workOurs(n, inFlight int, busy time.Duration) func(*bench) (metrics, error) {
-	return func(b *bench) (metrics, error) {
+// workOurs fills the queue before each slot, which ends when the last job is acked and the consumer has returned.
+func workOurs(n, inFlight int, busy time.Duration) func(*bench) (work, error) {
+	return func(b *bench) (work, error) {
 		n, c := b.size(n), b.client(workers)
 		q, err := luatomic.NewQueue(c, b.space, &luatomic.QueueOptions{Lease: time.Hour})
 		if err == nil {
 			err = occupy(b.ctx, q, b.size(inFlight))
 		}
-		if err == nil {
-			err = fill(b.ctx, q, n, 0)
-		}
-		if err != nil {
-			return nil, err
-		}
-		before, err := b.cost()
-		if err != nil {
-			return nil, err
-		}
-		ctx, cancel := context.WithCancel(b.ctx)
-		defer cancel()
-		var done atomic.Int64
-		start := time.Now()
-		out, err := q.Consume(ctx, &luatomic.ConsumeOptions{Concurrency: workers},
-			func(context.Context, *luatomic.Delivery) error {
-				time.Sleep(busy)
-				if done.Add(1) == int64(n) {
-					cancel()
-				}
-				return nil
-			})
-		if out.Acked != n {
-			return nil, fmt.Errorf("%d of %d jobs acked: %w", out.Acked, n, err)
-		}
-		m := metrics{"per_s": float64(n) / time.Since(start).Seconds()}
-		return m, b.charge(m, before, float64(n))
+		return func(time.Duration) (metrics, error) {
+			if err := fill(b.ctx, q, n, 0); err != nil {
+				return nil, err
+			}
+			return b.drain(n, func() error { return consume(b.ctx, q, n, busy) })
+		}, err
 	}
+}
+
+// consume runs a consumer until n jobs are acked.
+func consume(ctx context.Context, q *luatomic.Queue, n int, busy time.Duration) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var done atomic.Int64
+	out, err := q.Consume(ctx, &luatomic.ConsumeOptions{Concurrency: workers},
+		func(context.Context, *luatomic.Delivery) error {
+			time.Sleep(busy)
+			if done.Add(1) == int64(n) {
+				cancel()
+			}
+			return nil
+		})
+	if out.Acked != n {
+		return fmt.Errorf("%d of %d jobs acked: %w", out.Acked, n, err)
+	}
+	return nil
 }
 
 // occupy leaves n jobs with a worker that never acks.
@@ -220,75 +232,87 @@ func occupy(ctx context.Context, q *luatomic.Queue, n int) error {
 	return nil
 }
 
-// workAsynq ends when the last handler has run: its last acks are not counted against it.
-func workAsynq(n int, busy time.Duration) func(*bench) (metrics, error) {
-	return func(b *bench) (metrics, error) {
+// workAsynq fills the queue before each slot, which ends when the last handler has run: its last acks are not counted
+// against it.
+func workAsynq(n int, busy time.Duration) func(*bench) (work, error) {
+	return func(b *bench) (work, error) {
 		n, c := b.size(n), b.client(16)
-		if err := fillAsynq(b, c, n); err != nil {
-			return nil, err
-		}
-		before, err := b.cost()
-		if err != nil {
-			return nil, err
-		}
-		var done atomic.Int64
-		all := make(chan struct{})
-		start := time.Now()
-		if _, err := b.asynqServer(c, asynq.Config{}, func(context.Context, *asynq.Task) error {
-			time.Sleep(busy)
-			if done.Add(1) == int64(n) {
-				close(all)
+		return func(time.Duration) (metrics, error) {
+			if err := fillAsynq(b, c, n); err != nil {
+				return nil, err
 			}
-			return nil
-		}); err != nil {
-			return nil, err
+			var stop func()
+			m, err := b.drain(n, func() (err error) {
+				stop, err = b.runAsynq(c, n, busy)
+				return err
+			})
+			if stop != nil {
+				stop()
+			}
+			return m, err
+		}, nil
+	}
+}
+
+// runAsynq runs a server until n tasks have run. stop is not nil where it has started.
+func (b *bench) runAsynq(c *redis.Client, n int, busy time.Duration) (stop func(), err error) {
+	var done atomic.Int64
+	all := make(chan struct{})
+	s, err := b.startAsynq(c, asynq.Config{}, func(context.Context, *asynq.Task) error {
+		time.Sleep(busy)
+		if done.Add(1) == int64(n) {
+			close(all)
 		}
-		select {
-		case <-all:
-		case <-time.After(time.Minute):
-			return nil, fmt.Errorf("%d of %d tasks ran within a minute", done.Load(), n)
-		}
-		m := metrics{"per_s": float64(n) / time.Since(start).Seconds()}
-		return m, b.charge(m, before, float64(n))
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-all:
+		return s.Shutdown, nil
+	case <-time.After(time.Minute):
+		return s.Shutdown, fmt.Errorf("%d of %d tasks ran within a minute", done.Load(), n)
 	}
 }
 
 // workRaw pops one job at a time in each goroutine.
-func workRaw(n int) func(*bench) (metrics, error) {
-	return func(b *bench) (metrics, error) {
-		n, c := b.size(n), b.client(workers)
-		for range n / queue.MaxBatch {
-			entries := make([]any, queue.MaxBatch)
-			for i := range entries {
-				entries[i] = make([]byte, payload)
-			}
-			if err := c.RPush(b.ctx, b.space, entries...).Err(); err != nil {
-				return nil, err
-			}
-		}
-		before, err := b.cost()
-		if err != nil {
-			return nil, err
-		}
-		var wg sync.WaitGroup
-		errs := make([]error, workers)
-		start := time.Now()
-		for w := range workers {
-			wg.Go(func() {
-				for errs[w] == nil {
-					errs[w] = c.LPop(b.ctx, b.space).Err()
+func workRaw(n int) func(*bench) (work, error) {
+	return func(b *bench) (work, error) {
+		n, c := max(b.size(n), queue.MaxBatch), b.client(workers)
+		return func(time.Duration) (metrics, error) {
+			for range n / queue.MaxBatch {
+				entries := make([]any, queue.MaxBatch)
+				for i := range entries {
+					entries[i] = make([]byte, payload)
 				}
-			})
-		}
-		wg.Wait()
-		for _, err := range errs {
-			if !errors.Is(err, redis.Nil) {
-				return nil, err
+				if err := c.RPush(b.ctx, b.space, entries...).Err(); err != nil {
+					return nil, err
+				}
 			}
-		}
-		m := metrics{"per_s": float64(n) / time.Since(start).Seconds()}
-		return m, b.charge(m, before, float64(n))
+			return b.drain(n, func() error { return b.pop(c) })
+		}, nil
 	}
+}
+
+// pop takes from the list until it is empty.
+func (b *bench) pop(c *redis.Client) error {
+	var wg sync.WaitGroup
+	errs := make([]error, workers)
+	for w := range workers {
+		wg.Go(func() {
+			for errs[w] == nil {
+				errs[w] = c.LPop(b.ctx, b.space).Err()
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if !errors.Is(err, redis.Nil) {
+			return err
+		}
+	}
+	return nil
 }
 
 // stamp is a body that holds the time at which its job is due.

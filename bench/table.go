@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// writeTable prints a result as Markdown, a table for each family of rows: the median of each figure with its spread,
-// and the ratios of the metric that a row is about to its raw twin and to the best peer. A ratio above 1 is luatomic
-// ahead.
+// writeTable prints a result as Markdown, a table for each family of rows: the median of each figure with its
+// quartiles, and the ratios by round of the metric that a row is about to its raw twin and to the best peer. A ratio
+// above 1 is luatomic ahead.
 func writeTable(w io.Writer, r *result) error {
 	fmt.Fprintf(w, "%s; %s; %s. %s\n\n", r.Date.Format("2006-01-02 15:04 UTC"), r.Server, r.Machine, r.how())
 	_, err := fmt.Fprintf(w, "Versions: %s.%s\n", list(r.Peers), absent(r.Absent))
@@ -19,7 +19,7 @@ func writeTable(w io.Writer, r *result) error {
 		name, _, _ := strings.Cut(family[0].Name, "/")
 		fmt.Fprintf(w, "\n### %s\n\n", name)
 		writeNotes(w, family)
-		fmt.Fprintln(w, "\n| row | | figure | spread | x raw | x best peer | server us | Lua us | commands | allocs |")
+		fmt.Fprintln(w, "\n| row | rounds | | figure | x raw | x best peer | server us | Lua us | commands | allocs |")
 		fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|")
 		for _, m := range family {
 			err = m.write(w)
@@ -55,6 +55,12 @@ func writeNotes(w io.Writer, family []*measured) {
 		}
 	}
 	for _, m := range family {
+		if note := "not alternated: " + m.Apart; m.Apart != "" && !slices.Contains(seen, note) {
+			seen = append(seen, note)
+			fmt.Fprintf(w, "- The entrants did not alternate: %s.\n", m.Apart)
+		}
+	}
+	for _, m := range family {
 		for _, e := range m.Entrants {
 			if note := e.Name + ": " + e.Note; e.Note != "" && !slices.Contains(seen, note) {
 				seen = append(seen, note)
@@ -65,26 +71,28 @@ func writeNotes(w io.Writer, family []*measured) {
 }
 
 func (m *measured) write(w io.Writer) (err error) {
-	title := m.Name
+	title := fmt.Sprintf("%s | %d", m.Name, m.rounds())
 	for i := range m.Entrants {
 		e := &m.Entrants[i]
 		toRaw, toPeer := "", ""
 		if e.Kind == ours {
 			toRaw, toPeer = ratio(m, e, raw), ratio(m, e, peer)
 		}
-		value, _ := e.median(m.Main)
-		_, err = fmt.Fprintf(w, "| %s | %s | %s %s | %.0f %% | %s | %s | %s | %s | %s | %s |\n", title, e.Name,
-			human(value), units[m.Main].label, 100*e.spread(m.Main), toRaw, toPeer, cell(e, "server_us"),
+		_, err = fmt.Fprintf(w, "| %s | %s | %s %s | %s | %s | %s | %s | %s | %s |\n", title, e.Name,
+			e.quartiles(m.Main).text(), units[m.Main].label, toRaw, toPeer, cell(e, "server_us"),
 			cell(e, "lua_us"), cell(e, "commands"), cell(e, "allocs"))
-		title = ""
+		title = "|"
 	}
 	return err
 }
 
 func (r *result) how() string {
-	how := fmt.Sprintf("Medians of %d rounds.", r.Options.Rounds)
+	how := "The entrants of a row took turns, each in a run of its own."
+	if r.Options.Slot > 0 {
+		how = fmt.Sprintf("The entrants of a row alternated in slots of about %v.", r.Options.Slot)
+	}
 	if r.Options.Quick {
-		how = "A quick run of one round: shapes, not figures."
+		how = "A quick run: shapes, not figures. " + how
 	}
 	if r.Options.Pinned {
 		return how + " In rows of one caller, server and client each have a core."
@@ -97,33 +105,10 @@ const noTwin = "LPUSH"
 
 // ratio is how far e is ahead of the best entrant of a kind, "" where there is none.
 func ratio(m *measured, e *entrants, of kind) string {
-	if ahead, ok := ahead(m, e, of); ok {
-		return fmt.Sprintf("%.2f", ahead)
+	if ratios := ahead(m, e, of); len(ratios) > 0 {
+		return quartilesOf(ratios).text()
 	}
 	return ""
-}
-
-func ahead(m *measured, e *entrants, of kind) (float64, bool) {
-	mine, ok := e.median(m.Main)
-	best := math.NaN()
-	more := units[m.Main].more
-	for i := range m.Entrants {
-		other := &m.Entrants[i]
-		value, has := other.median(m.Main)
-		if other.Kind != of || !has || other.Name == noTwin {
-			continue
-		}
-		if math.IsNaN(best) || more == (value > best) {
-			best = value
-		}
-	}
-	if !ok || math.IsNaN(best) || best == 0 || mine == 0 {
-		return 0, false
-	}
-	if more {
-		return mine / best, true
-	}
-	return best / mine, true
 }
 
 func cell(e *entrants, metric string) string {
@@ -215,11 +200,12 @@ func (c change) write(w io.Writer, moved bool) error {
 	more, unit := units[metric].more, " "+units[metric].label
 	a, okA := c.was.median(metric)
 	b, okB := c.is.median(metric)
-	noise := max(c.was.spread(metric), c.is.spread(metric), 0.02)
+	noise := max(spreadOf(c.was.Metrics[metric]), spreadOf(c.is.Metrics[metric]), 0.02)
 	if moved {
-		a, okA = ahead(c.before, c.was, raw)
-		b, okB = ahead(c.after, c.is, raw)
+		was, is := ahead(c.before, c.was, raw), ahead(c.after, c.is, raw)
+		a, okA, b, okB = quartilesOf(was).median, len(was) > 0, quartilesOf(is).median, len(is) > 0
 		more, unit = true, " x raw"
+		noise = max(spreadOf(was), spreadOf(is), 0.02)
 	}
 	if !okA || !okB || a == 0 {
 		return nil
