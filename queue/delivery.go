@@ -139,9 +139,18 @@ func lostError(ds []*Delivery, verdicts []int64) error {
 // next call of the same kind returns that verdict. For a next call of another kind, a lease that the first call has
 // ended is lost.
 //
+// Ack, Nack, Return and Bury also work when ctx has ended before, which is usual in a handler that was interrupted and
+// in a deferred call. Then they take up to 10 s.
+//
 // Ack runs one script for up to MaxBatch deliveries, atomic to other clients. After a write refused half-way a job can
 // be delivered again, but is never lost. Keys: l, b, n, u, ux, o, f. Cost: O(log n) for each.
 func (q *Queue) Ack(ctx context.Context, ds ...*Delivery) error {
+	ctx, cancel := clock.Outlast(ctx)
+	defer cancel()
+	return q.ack(ctx, ds)
+}
+
+func (q *Queue) ack(ctx context.Context, ds []*Delivery) error {
 	return q.inChunks(ds, MaxBatch, func(ds []*Delivery) error {
 		return q.endLeases(ctx, ds, nil, q.newAck)
 	})
@@ -178,7 +187,7 @@ func (q *Queue) Nack(ctx context.Context, delay time.Duration, reason string, ds
 	if err := checkDelay(delay); err != nil {
 		return q.wrap("nack on", err)
 	}
-	return q.giveBack(ctx, same(gen.QueueNackJob{Delay: clock.CeilMilli(delay), Counted: true, Reason: reason}), ds)
+	return q.give(ctx, gen.QueueNackJob{Delay: clock.CeilMilli(delay), Counted: true, Reason: reason}, ds)
 }
 
 // Return is Nack without a failure, for work that was interrupted or postponed. Without a delay the jobs go back to the
@@ -188,14 +197,14 @@ func (q *Queue) Return(ctx context.Context, delay time.Duration, ds ...*Delivery
 	if err := checkDelay(delay); err != nil {
 		return q.wrap("return to", err)
 	}
-	return q.giveBack(ctx, same(gen.QueueNackJob{Delay: clock.CeilMilli(delay)}), ds)
+	return q.give(ctx, gen.QueueNackJob{Delay: clock.CeilMilli(delay)}, ds)
 }
 
 // Bury moves the deliveries to the dead set. The jobs keep their bodies and the reason until Requeue, Cancel or Trim.
 // Each counts one failure and releases its unique name. A LeaseLostError names the deliveries whose lease is lost. Keys
 // and cost: as Nack.
 func (q *Queue) Bury(ctx context.Context, reason string, ds ...*Delivery) error {
-	return q.giveBack(ctx, same(gen.QueueNackJob{Delay: -1, Counted: true, Reason: reason}), ds)
+	return q.give(ctx, gen.QueueNackJob{Delay: -1, Counted: true, Reason: reason}, ds)
 }
 
 func checkDelay(delay time.Duration) error {
@@ -203,6 +212,13 @@ func checkDelay(delay time.Duration) error {
 		return &lua.RangeError{Field: "delay", Value: delay.String(), Min: "0s"}
 	}
 	return nil
+}
+
+// give gives all deliveries back in the same way, also when ctx has ended before.
+func (q *Queue) give(ctx context.Context, how gen.QueueNackJob, ds []*Delivery) error {
+	ctx, cancel := clock.Outlast(ctx)
+	defer cancel()
+	return q.giveBack(ctx, same(how), ds)
 }
 
 // same returns a function that treats all deliveries of a call alike.

@@ -203,7 +203,7 @@ func ofQueue(os []outcome, q *Queue) (of []outcome) {
 // settleOf settles the jobs of one queue.
 func (c *consumer) settleOf(work context.Context, q *Queue, acks, returns []outcome) (unsettled []outcome) {
 	unsettled = c.attempt(work, acks, func(ctx context.Context, ds []*Delivery) error {
-		return q.Ack(ctx, ds...)
+		return q.ack(ctx, ds)
 	})
 	nacks := make(map[*Delivery]gen.QueueNackJob, len(returns))
 	for _, o := range returns {

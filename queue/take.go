@@ -80,8 +80,8 @@ func (q *Queue) withoutExpired(ctx context.Context, t Taken) Taken {
 	t.Deliveries, t.Dropped = live, t.Dropped+len(expired)
 	ctx, cancel := context.WithTimeout(ctx, expiredWithin)
 	defer cancel()
-	_ = q.Ack(ctx, expired...)
-	_ = q.Return(ctx, 0, unsure...)
+	_ = q.ack(ctx, expired)
+	_ = q.giveBack(ctx, same(gen.QueueNackJob{}), unsure)
 	return t
 }
 

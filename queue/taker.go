@@ -129,7 +129,7 @@ func (c *consumer) returnUnanswered(work context.Context) {
 	}
 	for i, t := range ts {
 		if len(t.Deliveries) > 0 {
-			_ = c.taker.from[i].queue.Return(ctx, 0, t.Deliveries...)
+			_ = c.taker.from[i].queue.giveBack(ctx, same(gen.QueueNackJob{}), t.Deliveries)
 		}
 	}
 }

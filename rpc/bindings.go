@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/internal/unquoted"
@@ -275,12 +276,21 @@ func taken(connection, owner string) error {
 }
 
 // Unbind gives up a connection and reports whether this node owned it, whichever Bind of this node had bound it. It
-// waits for a Bind or Unbind of the same connection that is in progress on this node. Check and removal are one script
-// and one round trip.
+// waits for a Bind or Unbind of the same connection that is in progress on this node. It also works when ctx has ended
+// before, as that of a socket's request has, and then takes up to 10 s. After an error of the script the node runs
+// no call for the connection any more, and the next heartbeats free it. Check and removal are one script and one round
+// trip.
 func (b *Bus) Unbind(ctx context.Context, connection string) (bool, error) {
 	if err := lua.CheckName("connection", connection); err != nil {
 		return false, fmt.Errorf("luatomic: %w", err)
 	}
+	ctx, cancel := clock.Outlast(ctx)
+	defer cancel()
+	return b.unbind(ctx, connection)
+}
+
+// unbind has the next heartbeats free a connection that it could not free, as they do with all that is in doubt.
+func (b *Bus) unbind(ctx context.Context, connection string) (bool, error) {
 	if err := b.bindings.begin(ctx, connection); err != nil {
 		return false, fmt.Errorf("luatomic: unbind %q: %w", connection, err)
 	}
@@ -289,7 +299,9 @@ func (b *Bus) Unbind(ctx context.Context, connection string) (bool, error) {
 	b.bindings.remove(connection)
 	r, again, err := b.runBind(ctx, connection, lua.Opt[string]{}, 0)
 	if err != nil {
-		return false, fmt.Errorf("luatomic: unbind %q: %w", connection, err)
+		b.bindings.doubt(connection)
+		return false, fmt.Errorf("luatomic: unbind %q: the next heartbeats free it, or call Unbind again: %w",
+			connection, err)
 	}
 	return r.Bound || bool(again) && owned && r.Owner == "", nil
 }
@@ -361,7 +373,7 @@ func (b *Bus) bindAnew(ctx, bounded context.Context, lost []string, since map[st
 		case !r.Bound && b.bindings.lose(connection, since[connection]):
 			err = taken(connection, r.Owner)
 		case r.Bound && !b.bindings.renewed(connection, since[connection]):
-			_, err = b.Unbind(bounded, connection)
+			_, err = b.unbind(bounded, connection)
 		}
 		b.report(ctx, err)
 	})

@@ -98,7 +98,8 @@ func (m Method[Req, Res]) ServeWith(b *Bus, h func(context.Context, Req) (Res, e
 
 // Unserve withdraws the method from this node: from then on no call is sent here. Calls that are already here are
 // answered. The counts of the method stay, and if it is served again, running handlers count towards its limit. Unserve
-// is one script and one round trip, and returns the error of that script. After an error of package lua a call may
+// also works when ctx has ended before, and then takes up to 10 s. It is one script and one round trip, and returns the
+// error of that script. After an error of package lua a call may
 // still be sent here; it is refused, so that another node gets it, until the next heartbeat withdraws the method. If a
 // late copy of an earlier heartbeat may arrive, each heartbeat withdraws the method again, for a minute.
 func (m Method[Req, Res]) Unserve(ctx context.Context, b *Bus) error { return b.unserve(ctx, m.name) }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/internal/reuse"
 	"github.com/luatomic/luatomic/internal/wire"
@@ -85,6 +86,8 @@ func (b *Bus) unserve(ctx context.Context, method string) error {
 	if err := lua.CheckName("method name", method); err != nil {
 		return fmt.Errorf("luatomic: %w", err)
 	}
+	ctx, cancel := clock.Outlast(ctx)
+	defer cancel()
 	if !b.liveness.lock(ctx) {
 		return fmt.Errorf("luatomic: withdraw %q: it is still served; call Unserve again: %w", method,
 			endOf(ctx))

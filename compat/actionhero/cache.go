@@ -8,6 +8,7 @@ import (
 
 	"github.com/luatomic/luatomic/compat/actionhero/internal/script"
 	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -156,7 +157,9 @@ func (c *Cache) Lock(ctx context.Context, key string, ttl time.Duration) (bool, 
 		Known: c.ends.of(key),
 	})
 	if err != nil {
-		c.ends.forget(key) // the call may have changed it
+		if !errors.Is(err, lua.ErrNotExecuted) {
+			c.ends.forget(key) // the call may have changed it
+		}
 		return false, fmt.Errorf("actionhero: %w", err)
 	}
 	switch r.State {
@@ -179,10 +182,11 @@ func wholeSeconds(d time.Duration) time.Duration {
 // Cache took and whose end another process has changed is left alone until that end, and the result is false: a process
 // of ActionHero up to 17 may be inside.
 //
-// One call. After a lost reply the error is lua.ErrOutcomeUnknown. Retry, unless another caller of the same name may
-// have locked the key since.
+// One call, which also works after ctx has ended: it uses the values of ctx and not its end, and takes up to 10 s.
+// After a lost reply the error is lua.ErrOutcomeUnknown. Retry, unless another caller of the same name may have locked
+// the key since.
 func (c *Cache) Unlock(ctx context.Context, key string) (bool, error) {
-	r, err := script.CacheUnlock(ctx, c.client, script.CacheUnlockParams{
+	r, err := script.CacheUnlock(lease.Detach(ctx), c.client, script.CacheUnlockParams{
 		Lock: c.lock(key), Name: c.opts.LockName, Known: c.ends.of(key),
 	})
 	if err != nil {

@@ -1,6 +1,7 @@
 package actionhero_test
 
 import (
+	"context"
 	"strconv"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/luatomic/luatomic/compat/actionhero"
 	"github.com/luatomic/luatomic/compat/actionhero/internal/script"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -64,6 +66,22 @@ func TestUnlockAfterARefresh(t *testing.T) {
 	require.True(t, ok)
 	require.Zero(t, client.Exists(t.Context(), ns+":lock:k").Val())
 	require.True(t, lockOK(t, newCache(client, ns, "other", nil), time.Minute))
+}
+
+// A call that was not sent has changed nothing: the Cache still knows the end that another process has changed since.
+func TestALockThatWasNotSentForgetsNoEnd(t *testing.T) {
+	t.Parallel()
+	client, ns := luatomictest.Client(t), luatomictest.Namespace(t)
+	c := newCache(client, ns, "go", nil)
+	require.True(t, lockOK(t, c, time.Minute))
+	require.True(t, client.Expire(t.Context(), ns+":lock:k", time.Hour).Val())
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := c.Lock(ended, "k", time.Minute)
+	require.ErrorIs(t, err, lua.ErrNotExecuted)
+	ok, err := c.Unlock(t.Context(), "k")
+	require.NoError(t, err)
+	require.False(t, ok)
 }
 
 // A lock of this name without an end is unlocked, though its end is not the one that Go set: no process waits for it.

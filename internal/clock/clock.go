@@ -1,5 +1,6 @@
-// Package clock holds the waits that every package of this module makes: a sleep that ends with its context, a
-// back-off, a rest behind work for nothing, and the rounding of durations to the milliseconds of the scripts.
+// Package clock holds the waits that every package of this module makes: a sleep that ends with its context, a context
+// for what must work after another has ended, a back-off, a rest behind work for nothing, and the rounding of durations
+// to the milliseconds of the scripts.
 package clock
 
 import (
@@ -21,6 +22,19 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	case <-t.C:
 		return true
 	}
+}
+
+// outlast is how long the context of Outlast lasts.
+const outlast = 10 * time.Second
+
+// Outlast is the context of a call that gives something up, which must also work when ctx has ended before: a deferred
+// call has the context of a request that is over. Then Outlast returns a context with the values of ctx that lasts 10
+// s. While ctx lasts, it bounds the call.
+func Outlast(ctx context.Context) (context.Context, context.CancelFunc) {
+	if ctx.Err() == nil {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), outlast)
 }
 
 // Backoff doubles from First to Last. The zero value of the unexported rest is a Backoff that begins.
