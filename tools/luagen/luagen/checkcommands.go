@@ -113,7 +113,7 @@ func (b *body) callEnvs(command luaast.Expr) []map[*luaast.Var]luaast.Expr {
 }
 
 func (b *body) checkNamed(c redisCall, args map[*luaast.Var]luaast.Expr) {
-	names, ok := b.tracer(args).texts(c.args[0])
+	names, ok := b.tracer(args).namesOf(c.args)
 	if !ok {
 		b.at(
 			c.args[0],
@@ -125,7 +125,7 @@ func (b *body) checkNamed(c redisCall, args map[*luaast.Var]luaast.Expr) {
 	}
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
-		b.checkCommand(c, strings.ToUpper(name), args)
+		b.checkCommand(c, name, args)
 	}
 }
 
@@ -134,15 +134,9 @@ func (b *body) checkNamed(c redisCall, args map[*luaast.Var]luaast.Expr) {
 var replicated = map[string]bool{"PFCOUNT": true, "PUBLISH": true, "SPUBLISH": true}
 
 func (b *body) checkCommand(c redisCall, name string, args map[*luaast.Var]luaast.Expr) {
-	sub := ""
-	if len(c.args) > 1 {
-		if s, ok := c.args[1].(*luaast.Str); ok {
-			sub = strings.ToUpper(s.Value)
-		}
-	}
-	cmd, ok := lookup(name, sub)
-	if _, known := commands[name]; known && !ok {
-		b.at(c.args[1], "C001", fmt.Sprintf("unknown command %s %s", name, sub), "see the subcommands of "+name)
+	cmd, ok := lookup(name)
+	if container, _, isSub := strings.Cut(name, "|"); isSub && !ok {
+		b.at(c.args[1], "C001", "unknown command "+spoken(name), "see the subcommands of "+container)
 		return
 	}
 	if !ok && strings.Contains(name, ".") {
@@ -159,12 +153,13 @@ func (b *body) checkCommand(c redisCall, name string, args map[*luaast.Var]luaas
 	}
 	b.checkTargets(c, name, cmd)
 	if cmd.noscript == cmd.on {
-		b.at(c.args[0], "C002", name+" is not allowed in scripts", "leave it to the client")
+		b.at(c.args[0], "C002", spoken(name)+" is not allowed in scripts", "leave it to the client")
 	}
 	switch {
 	case !b.ReadOnly:
 	case cmd.write:
-		b.at(c.args[0], "C005", name+" writes in a @readonly script", "remove @readonly and declare a @contract")
+		b.at(c.args[0], "C005", spoken(name)+" writes in a @readonly script",
+			"remove @readonly and declare a @contract")
 	case replicated[name]:
 		b.at(c.args[0], "C005", "EVALSHA_RO refuses "+name+": replicas get it as they get writes",
 			"remove @readonly and declare a @contract")
@@ -194,14 +189,7 @@ func (b *body) checkPatterns(c redisCall) {
 }
 
 func nearestCommand(name string) string {
-	var names []string
-	for n := range commands {
-		if !strings.Contains(n, "|") {
-			names = append(names, n)
-		}
-	}
-	slices.Sort(names)
-	return spelling.Nearest(name, names)
+	return spelling.Nearest(name, wholeNames())
 }
 
 func (b *body) checkArity(c redisCall, name string, cmd command) {
@@ -211,15 +199,16 @@ func (b *body) checkArity(c redisCall, name string, cmd command) {
 	if open {
 		least--
 	}
-	want := fmt.Sprintf("it takes %d", cmd.arity-1)
+	words := 1 + strings.Count(name, "|")
+	want := fmt.Sprintf("it takes %d", cmd.arity-words)
 	switch {
 	case cmd.arity > 0 && (least > cmd.arity || !open && n < cmd.arity):
 	case cmd.arity < 0 && !open && n < -cmd.arity:
-		want = fmt.Sprintf("it takes at least %d", -cmd.arity-1)
+		want = fmt.Sprintf("it takes at least %d", -cmd.arity-words)
 	default:
 		return
 	}
-	b.at(c.node, "C004", fmt.Sprintf("%s with %d arguments", name, n-1), want)
+	b.at(c.node, "C004", fmt.Sprintf("%s with %d arguments", spoken(name), n-words), want)
 }
 
 // checkKeys wants every key argument to come from KEYS, and its type to fit the command.

@@ -2,7 +2,6 @@ package luagen
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/luatomic/luatomic/tools/luagen/luaast"
 )
@@ -173,7 +172,7 @@ func (f flow) nodesWrite(list []luaast.Stmt) written {
 func (f flow) callWrites(c *luaast.Call) bool {
 	fn := f.localFunc(c)
 	if names, ok := f.namesHanded(c, fn); ok {
-		return slices.ContainsFunc(names, func(name string) bool { return commands[name].write })
+		return slices.ContainsFunc(names, writes)
 	}
 	if fn != nil && !f.seen[fn] {
 		f.seen[fn] = true
@@ -182,12 +181,13 @@ func (f flow) callWrites(c *luaast.Call) bool {
 	} else if fn != nil {
 		return f.writes[fn]
 	}
-	for _, name := range f.commandNames(c) {
-		if cmd, ok := commands[name]; ok && cmd.write {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(f.commandNames(c), writes)
+}
+
+// writes reports whether a command of that full name may write.
+func writes(name string) bool {
+	cmd, _ := lookup(name)
+	return cmd.write
 }
 
 // namesHanded are the commands of a call to a function that does nothing but run the command it is given.
@@ -207,23 +207,17 @@ func (f flow) namesHanded(c *luaast.Call, fn *luaast.Func) ([]string, bool) {
 	if v == nil || v.Func != fn || v.Index >= len(c.Args) {
 		return nil, false
 	}
-	names, ok := f.words(c.Args[v.Index])
-	return upper(names), ok
+	handed := argEnv{}
+	for i, p := range fn.Params {
+		if i < len(c.Args) {
+			handed[p] = c.Args[i]
+		}
+	}
+	return f.tracer(handed).namesOf(f.byNode[inner].args)
 }
 
-// commandNames are the commands that a call of redis.call can run, in upper case.
+// commandNames are the full names of the commands that a call of redis.call can run.
 func (f flow) commandNames(c *luaast.Call) []string {
-	rc, ok := f.byNode[c]
-	if !ok || len(rc.args) == 0 {
-		return nil
-	}
-	names, _ := f.words(rc.args[0])
-	return upper(names)
-}
-
-func upper(names []string) []string {
-	for i, name := range names {
-		names[i] = strings.ToUpper(name)
-	}
+	names, _ := f.tracer(nil).namesOf(f.byNode[c].args)
 	return names
 }

@@ -1,5 +1,13 @@
 package luagen
 
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/luatomic/luatomic/tools/luagen/luaast"
+)
+
 // command is what the checks know of a Redis command.
 type command struct {
 	arity     int // arguments with the name; negative: at least
@@ -24,16 +32,73 @@ type keySpec struct {
 	count, first int
 }
 
-// lookup finds a command; sub is its first argument, if that is a literal.
-func lookup(name, sub string) (command, bool) {
-	c, ok := commands[name]
-	if ok && c.container && sub != "" {
-		if s, found := commands[name+"|"+sub]; found {
-			return s, true
-		}
-		return c, c.arity < 0 && name == "COMMAND"
+// lookup finds a command by its full name, as namesOf gives it. A container without its subcommand may be any of them:
+// it writes if one does. No other code reads the table, so that no check can take XGROUP for a read.
+func lookup(name string) (command, bool) {
+	if c, ok := containers[name]; ok {
+		return c, true
 	}
+	c, ok := commands[name]
 	return c, ok
+}
+
+// containers are the commands with subcommands, each with what its subcommands have in common.
+var containers = joinSubcommands()
+
+func joinSubcommands() map[string]command {
+	joined := map[string]command{}
+	for name, c := range commands {
+		container, _, isSub := strings.Cut(name, "|")
+		all, ok := joined[container]
+		if !ok {
+			all = commands[container]
+		}
+		if all.container {
+			all.write = all.write || isSub && c.write
+			if isSub && len(c.keys) > 0 {
+				all.keys, all.types = c.keys, c.types // those of a container are the same
+			}
+			joined[container] = all
+		}
+	}
+	return joined
+}
+
+// namesOf lists the commands that the arguments of redis.call can name, in upper case: GET, or XGROUP|CREATE. Where the
+// text of the subcommand is not known, the container stands alone. ok is false where the command is not known.
+func (t tracer) namesOf(args []luaast.Expr) (names []string, ok bool) {
+	if len(args) == 0 {
+		return nil, false
+	}
+	words, ok := t.texts(args[0])
+	for _, word := range words {
+		names = append(names, t.withSubcommands(strings.ToUpper(word), args)...)
+	}
+	return names, ok
+}
+
+func (t tracer) withSubcommands(name string, args []luaast.Expr) []string {
+	if c, known := lookup(name); !known || !c.container || len(args) < 2 {
+		return []string{name}
+	}
+	words, ok := t.texts(args[1])
+	if !ok {
+		return []string{name}
+	}
+	names := make([]string, len(words))
+	for i, word := range words {
+		names[i] = name + "|" + strings.ToUpper(word)
+	}
+	return names
+}
+
+// spoken is the name of a command as a script has it: XGROUP CREATE.
+func spoken(name string) string { return strings.Replace(name, "|", " ", 1) }
+
+// wholeNames are the names of the table without those of subcommands, sorted.
+func wholeNames() []string {
+	names := slices.Sorted(maps.Keys(commands))
+	return slices.DeleteFunc(names, func(name string) bool { return strings.Contains(name, "|") })
 }
 
 // keyPositions lists the arguments that are keys, n being the number of arguments with the name. literal returns

@@ -240,7 +240,7 @@ func (c *contract) command(rc redisCall, p state, env argEnv) state {
 		return p
 	}
 	name := names[0]
-	cmd := commands[name]
+	cmd, _ := lookup(name)
 	var unknown luaast.Expr
 	var shown []any
 	for _, a := range c.keyArgs(rc) {
@@ -280,11 +280,8 @@ func changesNothing(rc redisCall, name string) bool {
 
 // namesIn are the commands that a call can run, with what the function around was given.
 func (c *contract) namesIn(rc redisCall, env argEnv) []string {
-	if len(rc.args) == 0 {
-		return nil
-	}
-	names, _ := c.tracer(env).texts(rc.args[0])
-	return upper(names)
+	names, _ := c.tracer(env).namesOf(rc.args)
+	return names
 }
 
 func (c *contract) report(rc redisCall, name string, key luaast.Expr, wrote *luaast.Call) {
@@ -296,8 +293,8 @@ func (c *contract) report(rc redisCall, name string, key luaast.Expr, wrote *lua
 	c.at(
 		rc.node,
 		"W001",
-		fmt.Sprintf("%s fails where %s has another type, after the write of line %d, %s", name, c.short(key), line,
-			c.way(rc.node)),
+		fmt.Sprintf("%s fails where %s has another type, after the write of line %d, %s", spoken(name),
+			c.short(key), line, c.way(rc.node)),
 		fmt.Sprintf("@contract %s: read %s before the first write, or write it first", c.Contract.Word, c.short(key)),
 	)
 }

@@ -110,7 +110,7 @@ func (d *drafter) writesNothing() bool {
 			return false
 		}
 		for _, name := range names {
-			cmd, ok := commands[name]
+			cmd, ok := lookup(name)
 			if !ok || cmd.write || cmd.noscript == cmd.on || replicated[name] {
 				return false
 			}
@@ -206,7 +206,7 @@ func (b *body) keyTypes() map[*Key][]string {
 	f := b.flow()
 	for _, c := range b.commands {
 		for _, name := range f.commandNames(c.node) {
-			cmd := commands[name]
+			cmd, _ := lookup(name)
 			if len(cmd.types) == 0 {
 				continue
 			}

@@ -2,8 +2,6 @@ package luagen
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 )
 
@@ -93,8 +91,8 @@ func EditorFile() string {
 		} else {
 			b.WriteString("\n---Runs a command; its error is a table with err.\n")
 		}
-		for _, name := range slices.Sorted(maps.Keys(commands)) {
-			if c := commands[name]; !strings.Contains(name, "|") && c.noscript != onAll {
+		for _, name := range wholeNames() {
+			if c, _ := lookup(name); c.noscript != onAll {
 				fmt.Fprintf(&b, "---@overload fun(command: '%s'%s): %s\n", name, parameters(c),
 					resultOf(types[name], fn))
 			}

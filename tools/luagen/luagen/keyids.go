@@ -19,7 +19,7 @@ func (f flow) keyArgs(c redisCall) []keyArg {
 	if len(names) == 0 {
 		return nil
 	}
-	cmd, ok := lookup(names[0], "")
+	cmd, ok := lookup(names[0])
 	if !ok {
 		return nil
 	}

@@ -77,11 +77,13 @@ func (b *body) targetsWhere(holds func(platform) bool) []string {
 // checkTargets reports a command that a target does not have, or refuses in scripts.
 func (b *body) checkTargets(c redisCall, name string, cmd command) {
 	if missing := b.targetsWhere(func(p platform) bool { return cmd.on&p.commands == 0 }); len(missing) > 0 {
-		b.at(c.args[0], "P002", name+" is not a command of "+strings.Join(missing, ", "), cmd.availability(name))
+		b.at(c.args[0], "P002", spoken(name)+" is not a command of "+strings.Join(missing, ", "),
+			cmd.availability(name))
 	}
 	refused := b.targetsWhere(func(p platform) bool { return cmd.noscript&p.commands != 0 && cmd.noscript != cmd.on })
 	if len(refused) > 0 {
-		b.at(c.args[0], "P002", name+" is refused in scripts by "+strings.Join(refused, ", "), "leave it to the client")
+		b.at(c.args[0], "P002", spoken(name)+" is refused in scripts by "+strings.Join(refused, ", "),
+			"leave it to the client")
 	}
 }
 
@@ -96,7 +98,7 @@ func (c command) availability(name string) string {
 			names = append(names, s.name)
 		}
 	}
-	text := name + " is on " + strings.Join(names, ", ")
+	text := spoken(name) + " is on " + strings.Join(names, ", ")
 	if c.since != "" {
 		text += ", since version " + c.since
 	}

@@ -74,6 +74,9 @@ func (b *body) repeatable(name string, c redisCall) bool {
 	if with := repeatableWith[name]; with != nil {
 		return with(b, c.args)
 	}
+	if cmd, _ := lookup(name); cmd.container {
+		return true // one of its subcommands, and those that write are repeatable
+	}
 	return slices.Contains(repeatable, name)
 }
 

@@ -19,7 +19,7 @@ func (b *body) checkRepeats() {
 		names := r.commandNames(c.node)
 		r.met, r.grown = map[seenAs]bool{}, r.spots(c)
 		i := slices.IndexFunc(names, func(name string) bool {
-			return commands[name].write && (!r.repeatable(name, c) || r.writesBack(name, c))
+			return writes(name) && (!r.repeatable(name, c) || r.writesBack(name, c))
 		})
 		if i < 0 || r.isGuarded(c.node) {
 			continue
@@ -28,7 +28,7 @@ func (b *body) checkRepeats() {
 			c.node,
 			"T001",
 			fmt.Sprintf("@retry safe, and a repeat runs %s again, %s: no test on the way meets what the first run left",
-				names[i], r.way(c.node)),
+				spoken(names[i]), r.way(c.node)),
 			"ask first for a token or a mark of the call, or write ---@retry never",
 		)
 	}
@@ -54,7 +54,7 @@ var touches = map[string]bool{"EXPIRE": true, "PEXPIRE": true, "EXPIREAT": true,
 
 func (r *repeats) noteWrites(c redisCall) {
 	for _, name := range r.commandNames(c.node) {
-		if commands[name].write && !touches[name] {
+		if writes(name) && !touches[name] {
 			r.changed = append(r.changed, r.spots(c)...)
 		}
 	}
@@ -142,7 +142,7 @@ func (r repeats) replyMeets(c *luaast.Call, ordered bool) bool {
 	case len(names) == 0:
 		return true
 	case slices.ContainsFunc(names, func(name string) bool {
-		return commands[name].write || strings.HasSuffix(name, "TTL")
+		return writes(name) || strings.HasSuffix(name, "TTL")
 	}):
 		return true
 	}

@@ -188,13 +188,9 @@ func (c effect) called(call *luaast.Call) []luaast.Expr {
 
 // reads reports whether all commands that a call can run only read. PUBLISH changes no key, but it reaches subscribers.
 func (c effect) reads(call *luaast.Call) bool {
-	args := c.byNode[call].args
-	if len(args) == 0 {
-		return false
-	}
-	names, all := c.words(args[0])
-	return all && !slices.ContainsFunc(upper(names), func(name string) bool {
-		cmd, known := commands[name]
+	names, all := c.tracer(nil).namesOf(c.byNode[call].args)
+	return all && !slices.ContainsFunc(names, func(name string) bool {
+		cmd, known := lookup(name)
 		return !known || cmd.write || name == "PUBLISH" || name == "SPUBLISH"
 	})
 }
