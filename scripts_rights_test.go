@@ -31,6 +31,7 @@ var mayChange = map[string][]string{
 	"sidekiq/worker_beat processes": {"lapsed 1 new T alive T"},
 	// It has its new time, and no receipt: the caller gets the error.
 	"sidekiq/reschedule retry": {"other 2 " + `{"queue":"a","enqueued_at":1.5}` + " 77.5 later T"},
+	"sidekiq/decline since":    {"T"}, // a job that stays can have a first decline
 }
 
 // counts are keys whose commands may be refused while the job goes on.

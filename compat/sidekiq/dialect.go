@@ -144,7 +144,7 @@ func (s Set) check() error {
 func Scripts() []*lua.Script {
 	return []*lua.Script{
 		&script.DeleteScript, &script.DueScript, &script.MoveScript, &script.PushScript, &script.PushOnceScript,
-		&script.QuarantineScript, &script.RescheduleScript, &script.RetryBuryScript, &script.RetryDropScript,
+		&script.DeclineScript, &script.QuarantineScript, &script.RescheduleScript, &script.RetryBuryScript, &script.RetryDropScript,
 		&script.RetryLaterScript, &script.StatsScript, &script.WorkerAsideScript, &script.WorkerBeatScript,
 		&script.WorkerReturnScript, &script.WorkerTakeScript,
 	}

@@ -249,6 +249,26 @@ func TestInteropRubyRetriesWhatFailedInGo(t *testing.T) {
 }
 
 // performFailing performs one job in Go, which fails and moves to the set.
+// Ruby performs what Go declines, for the first time and unchanged, though Go takes jobs of the same queue.
+func TestInteropRubyPerformsWhatGoDeclines(t *testing.T) {
+	withEach(t, func(t *testing.T, s *shop) {
+		const jobs = 20
+		never := func(context.Context, *sidekiq.Delivery) error { return sidekiq.Decline(errors.New("not in Go")) }
+		end := s.work(s.d, nil, never)
+		for i := range jobs {
+			s.enqueue("default", fmt.Sprintf(`{"retry":false,"queue":"default","class":"InteropJob",`+
+				`"args":["declined",%d],"jid":"%024d","created_at":1.5,"enqueued_at":1.5,"bid":"b"}`, i, i))
+		}
+		s.soon("Go has declined all", func() bool { return len(s.members("schedule")) == jobs })
+		endRuby := s.worker("default")
+		s.soon("Ruby has performed all", func() bool { return len(s.performed()) == jobs })
+		endRuby()
+		require.Equal(t, sidekiq.Worked{Declined: end().Declined}, end())
+		require.Zero(t, s.count("stat:failed"))
+		require.Empty(t, append(s.members("retry"), s.members("dead")...))
+	})
+}
+
 func (s *shop) performFailing(failure error, set string) {
 	s.t.Helper()
 	end := s.work(s.d, nil, func(context.Context, *sidekiq.Delivery) error { return failure })

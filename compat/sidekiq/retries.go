@@ -76,7 +76,7 @@ func errorClass(err error) string {
 	for ; err != nil; err = errors.Unwrap(err) {
 		switch class := strings.TrimPrefix(fmt.Sprintf("%T", err), "*"); class {
 		case "errors.errorString", "errors.joinError", "fmt.wrapError", "fmt.wrapErrors", "sidekiq.verdict",
-			"sidekiq.retryIn":
+			"sidekiq.retryIn", "decline.declined":
 		default:
 			return class
 		}
@@ -97,13 +97,14 @@ func message(err error) string {
 	return text
 }
 
-// fate is where a failed job goes.
+// fate is where a job goes that failed or was declined.
 type fate int
 
 const (
 	retried fate = iota
 	buried
 	dropped
+	declined
 )
 
 // fateOf decides as Sidekiq does; count is the number of this failure, from 0.

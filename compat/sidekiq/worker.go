@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/luatomic/luatomic/internal/decline"
 )
 
 // Work's errors.
@@ -58,11 +60,15 @@ type WorkOptions struct {
 	// buttons of the page work: after Quiet, Work takes no more jobs; Stop ends Work with ErrStopRequested.
 	WebUI bool
 	// AllowFields are fields of jobs that are performed although the middleware of the field runs in Ruby only. By
-	// default a job with unique_for, lock_digest, unique_digest, bid, encrypt, expiry or cattr fails with ErrMiddleware
-	// before its handler is called, and is retried: docs/sidekiq-worker.md says what each allowed field leads to.
+	// default a job with unique_for, lock_digest, unique_digest, bid, encrypt, expiry or cattr is declined with
+	// ErrMiddleware before its handler is called: docs/sidekiq-worker.md says what each allowed field leads to.
 	AllowFields []string
-	// OnError, if set, gets the errors of failed calls, and the error of each failed job with that job. It may be
-	// called from any goroutine.
+	// Declined is how long a job may be declined again and again, by the server's clock, before it goes to the dead
+	// set; see Decline. Default 24 h.
+	Declined time.Duration
+	// OnError, if set, gets the errors of failed calls, and the error of each failed job with that job. A declined job
+	// is reported for the first, the tenth, the hundredth and so on of its queue and reason, and when it is dead. It
+	// may be called from any goroutine.
 	OnError func(err error, job *Delivery)
 }
 
@@ -73,6 +79,9 @@ type Worked struct {
 	// Retried, Dead and Dropped count the failed jobs: moved to the retry set, moved to the dead set, or deleted
 	// because their retry or dead field is false or the handler returned Discard.
 	Retried, Dead, Dropped int
+	// Declined counts the jobs that were given back because this process cannot perform them. Dead counts those that
+	// nobody could.
+	Declined int
 	// Returned counts the jobs whose handlers did not finish within Grace: they are in their queues again.
 	Returned int
 	// Lost counts the jobs that another process had put back before their handlers ended, as far as this process knows:
@@ -91,8 +100,8 @@ type Handler func(ctx context.Context, job *Delivery) error
 // Handlers has a handler for each class of jobs.
 type Handlers map[string]Handler
 
-// Perform calls the handler of the job's class, or of its wrapped class for a job of Active Job. A class without a
-// handler is an error of class NameError, as in Ruby.
+// Perform calls the handler of the job's class, or of its wrapped class for a job of Active Job. A job of a class
+// without a handler is declined; see Decline.
 func (h Handlers) Perform(ctx context.Context, job *Delivery) error {
 	if perform := h[job.Class]; perform != nil {
 		return perform(ctx, job)
@@ -100,7 +109,7 @@ func (h Handlers) Perform(ctx context.Context, job *Delivery) error {
 	if perform := h[job.Wrapped]; perform != nil {
 		return perform(ctx, job)
 	}
-	return nameError(cmp.Or(job.Wrapped, job.Class))
+	return decline.New(nameError(cmp.Or(job.Wrapped, job.Class)))
 }
 
 type nameError string
@@ -128,7 +137,8 @@ func (e nameError) ErrorClass() string { return "NameError" }
 // put back to be served next, and the handler's outcome is ignored. The blocking commands of an idle worker can last up
 // to 2 s longer.
 //
-// Additional keys: luatomic:sidekiq:working:<process>, a HASH that maps the number of a job to the length of its
+// Additional keys: luatomic:sidekiq:declined:<id>:<digest of its failures>, a STRING of the time of the first decline, which expires an
+// hour after the last; luatomic:sidekiq:working:<process>, a HASH that maps the number of a job to the length of its
 // queue's key, a colon, that key and the payload, and maps last to the highest number; it stays for a day without jobs.
 // luatomic:sidekiq:processes, a ZSET of processes scored by the end of their lease in Unix ms.
 // luatomic:sidekiq:rescued, a HASH that maps the id of a job to how many processes died with it; it expires three days
@@ -170,6 +180,7 @@ func (o *WorkOptions) withDefaults() WorkOptions {
 	orDefault(&out.Grace, 25*time.Second)
 	orDefault(&out.MaxRetries, 25)
 	orDefault(&out.MaxDeaths, 10)
+	orDefault(&out.Declined, 24*time.Hour)
 	orDefault(&out.MaxDead, 10_000)
 	orDefault(&out.DeadFor, 180*24*time.Hour)
 	out.DeadFor = max(out.DeadFor, time.Second) // the unit of the scripts

@@ -42,6 +42,7 @@ type retryRule struct {
 	queue   string        // of the retries, if it is another one
 	failed  bool          // the job has a retry_count
 	lines   int           // of the backtrace to keep; below 0 for all
+	home    string        // the queue that the payload names
 	nothing string        // why the job cannot be performed, if it cannot
 }
 
@@ -135,6 +136,8 @@ func (j *Delivery) readRule(name string, value []byte) {
 		n, err := strconv.ParseFloat(string(value), 64) // Ruby's clients write an integer
 		r.timed = err == nil
 		r.within = min(time.Duration(min(max(n, 0), maxCount))*time.Second, longestDelay)
+	case "queue":
+		r.home = stringOf(value)
 	case "retry_queue":
 		r.queue = stringOf(value)
 	case "dead":

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/luatomic/luatomic/internal/decline"
 )
 
 // ErrMiddleware reports a job that was not performed because it has a field of a middleware that runs in Ruby only.
@@ -30,7 +32,7 @@ func needsMiddleware(name string, value []byte) bool {
 func (o *WorkOptions) refuse(j *Delivery) error {
 	for _, name := range j.middleware {
 		if !slices.Contains(o.AllowFields, name) {
-			return middlewareError(name)
+			return decline.New(middlewareError(name))
 		}
 	}
 	return nil

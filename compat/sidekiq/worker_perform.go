@@ -9,6 +9,7 @@ import (
 
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
 	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/internal/decline"
 	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -17,7 +18,7 @@ import (
 type outcome struct {
 	id   int64
 	end  ending
-	fate fate // of a job that failed
+	fate fate // of a job that failed or was declined
 }
 
 type ending int
@@ -42,7 +43,8 @@ func (w *worker) start(id int64, queue string, payload []byte) {
 	w.mu.Unlock()
 	go func() {
 		if err != nil {
-			w.ends <- w.moveWithRetry(id, j, err, func(ctx context.Context) (fate, bool, error) {
+			w.report(err, job)
+			w.ends <- w.moveWithRetry(id, j, func(ctx context.Context) (fate, bool, error) {
 				ours, err := w.bury(ctx, id, [][]byte{payload}, script.RetryBuryFormNone)
 				return buried, ours, err
 			})
@@ -73,25 +75,22 @@ func (w *worker) after(id int64, j *inFlight, err error) outcome {
 	if cause := context.Cause(j.ctx); errors.Is(cause, ErrStopped) || errors.Is(cause, ErrTakenBack) {
 		return outcome{id: id, end: stranded}
 	}
+	if isDecline(err) {
+		return w.decline(id, j, err)
+	}
 	if j.counts {
 		w.metrics.note(j.job, 0, err)
 	}
-	return w.moveWithRetry(id, j, err, func(ctx context.Context) (fate, bool, error) {
+	w.report(err, j.job)
+	return w.moveWithRetry(id, j, func(ctx context.Context) (fate, bool, error) {
 		return w.moveFailed(ctx, id, j.job, err)
 	})
-}
-
-// untaken reports whether no handler takes the job's class: Ruby's metrics begin behind the search for the class, that
-// of a wrapper for an Active Job.
-func untaken(j *Delivery, err error) bool {
-	_, missing := errors.AsType[nameError](err)
-	return missing && j.Wrapped == ""
 }
 
 // call runs the handler; a panic is an error.
 func (w *worker) call(j *inFlight) (err error) {
 	if j.job.retry.nothing != "" {
-		return argumentError(j.job.retry.nothing)
+		return decline.New(argumentError(j.job.retry.nothing))
 	}
 	if err := w.o.refuse(j.job); err != nil {
 		return err
@@ -104,7 +103,6 @@ func (w *worker) call(j *inFlight) (err error) {
 	j.counts = true
 	err = w.h(j.ctx, j.job)
 	read(err)
-	j.counts = !untaken(j.job, err)
 	return err
 }
 
@@ -124,13 +122,12 @@ func (e argumentError) ErrorClass() string { return "ArgumentError" }
 // move moves a failed job out of the hash; ours is false when it was not there.
 type move func(context.Context) (f fate, ours bool, err error)
 
-// moveWithRetry retries the move of a failed job until it succeeds or the job's context ends. A job that is not in the
+// moveWithRetry retries the move of a job that is not done until it succeeds or the job's context ends. A job that is not in the
 // hash was put back by another process, unless an attempt without a reply may have moved it.
-func (w *worker) moveWithRetry(id int64, j *inFlight, cause error, move move) outcome {
+func (w *worker) moveWithRetry(id int64, j *inFlight, move move) outcome {
 	w.mu.Lock()
 	j.leaves = true
 	w.mu.Unlock()
-	w.report(cause, j.job)
 	wait := newBackoff()
 	var resends resent.Note
 	for {
@@ -179,5 +176,7 @@ func (w *worker) count(f fate) {
 		w.worked.Dead++
 	case dropped:
 		w.worked.Dropped++
+	case declined:
+		w.worked.Declined++
 	}
 }

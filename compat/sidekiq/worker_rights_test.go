@@ -65,5 +65,5 @@ func TestABurialWithoutTheRightToTrimMovesNothing(t *testing.T) {
 		require.Error(t, err, call.script.Name)
 		require.Equal(t, before, workState(ctx, c, "p:"), call.script.Name)
 	}
-	require.Equal(t, 2, buried)
+	require.Equal(t, 3, buried)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
 	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/internal/decline"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -45,6 +46,8 @@ type worker struct {
 	calls   context.Context         // for calls after the caller's context has ended
 	abandon context.CancelFunc      // ends calls
 	end     context.CancelCauseFunc // ends Work, as the caller's context does
+
+	declines decline.Counts // shared
 }
 
 // inFlight is a job that a handler works on.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -42,6 +43,7 @@ func handed(ctx context.Context, c redis.Cmdable, p string) error {
 		c.LPush(ctx, p+"queue:a", `{"jid":"four"}`, `{"jid":"five"}`, `{"jid":"six"}`).Err(),
 		c.LPush(ctx, p+"queue:b", `{"jid":"seven"}`).Err(),
 		c.ZAdd(ctx, p+"processes", redis.Z{Score: 1, Member: "lapsed"}, redis.Z{Score: 9e12, Member: "alive"}).Err(),
+		c.Set(ctx, p+"since", "1", 0).Err(),
 		c.ZAdd(ctx, p+"retry", redis.Z{Score: 1, Member: "old"}).Err(),
 		c.ZAdd(ctx, p+"dead", redis.Z{Score: 9e11, Member: "last"}, redis.Z{Score: 8e11, Member: "middle"},
 			redis.Z{Score: 7e11, Member: "first"}, redis.Z{Score: 1, Member: "aged"}).Err(),
@@ -105,6 +107,21 @@ func workerCalls() []workerCall {
 			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
 				r, err := script.WorkerAside(ctx, c, asideParams(p, "dead"))
 				return r == script.WorkerAsideResultMoved, err
+			}, repeat: false},
+		{script: &script.DeclineScript, keys: "working schedule",
+			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+				params := declineParams(p)
+				params.Patience = math.MaxInt64
+				r, err := script.Decline(ctx, c, params)
+				return r.State == script.DeclineStateWaits, err
+			}, repeat: false},
+		{script: &script.RetryBuryScript, keys: "working dead",
+			run: func(ctx context.Context, c lua.Client, p string) (any, error) {
+				return script.RetryBury(ctx, c, script.RetryBuryParams{Working: p + "working", To: p + "dead",
+					Processed: p + "processed", ProcessedDay: p + "processed_day",
+					Failed: p + "failed", FailedDay: p + "failed_day", ID: 1,
+					Parts: [][]byte{[]byte(`{"jid":"one"}`)},
+					Form:  script.RetryBuryFormNone, Keep: time.Hour, Max: 4})
 			}, repeat: false},
 	}
 }

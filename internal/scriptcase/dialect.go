@@ -55,7 +55,7 @@ var dialectData = map[string]map[string]any{
 		"dead":      []redis.Z{{Score: 1, Member: "old"}, {Score: 1e9, Member: "new"}},
 		"processes": []redis.Z{{Score: 1, Member: "lapsed"}, {Score: 9e12, Member: "alive"}},
 		"working":   map[string]string{"1": "7:queue:aone", "2": "7:queue:atwo", "3": "7:queue:bthree", "last": "3"},
-		"queue:a":   []string{"four", "five"}, "queue:b": []string{"six"},
+		"queue:a":   []string{"four", "five"}, "queue:b": []string{"six"}, "long_since": "1",
 	},
 }
 
@@ -88,6 +88,8 @@ var dialectCalls = map[string][]dialectCall{
 	},
 	"sidekiq": {
 		{"delete", "retry", []string{dueJob}},
+		{"decline", "working schedule since", []string{"1", "1000", "one"}},
+		{"decline", "working retry long_since", []string{"1", "1000", "other"}},
 		{"due", "retry", []string{"0", "10", "1000"}},
 		{"move", "retry queues queue:a queue:b", []string{"6", "0",
 			"\x00\x01\x00\x00\x00\x1b\x00\x00\x00\x1e\x00\x02\x00\x00\x00\x01\x00\x00\x00\x01",
@@ -101,6 +103,8 @@ var dialectCalls = map[string][]dialectCall{
 		{"reschedule", "retry receipt", []string{dueJob, "77.5"}},
 		{"retry_bury", "working dead processed processed_day failed failed_day",
 			[]string{"1", "2", "3600", "4", "{", "}"}},
+		{"retry_bury", "working dead processed processed_day failed failed_day",
+			[]string{"1", "0", "3600", "4", "{}"}},
 		{"retry_drop", "working processed processed_day failed failed_day", []string{"1"}},
 		{"retry_later", "working retry processed processed_day failed failed_day", []string{"1", "1", "60", "{", "}"}},
 		{"stats", "schedule retry dead identities processed failed queue:a queue:b", nil},

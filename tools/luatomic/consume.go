@@ -195,7 +195,7 @@ func (c *consumeCmd) work(ctx context.Context, d *queue.Delivery) error {
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	running, err := startChild(cmd, false)
 	if err != nil {
-		return err
+		return queue.Decline(err) // the command has not begun
 	}
 	select {
 	case <-running.done:

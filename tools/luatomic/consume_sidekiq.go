@@ -40,7 +40,7 @@ func (c *consumeCmd) runSidekiq(client lua.Client) error {
 		c.s.note("luatomic: stopped from Sidekiq's Busy page")
 		err = nil
 	}
-	if emitErr := c.s.emit(consumeResult{Acked: out.Done, Retried: out.Retried, Dead: out.Dead}); emitErr != nil {
+	if emitErr := c.s.emit(consumeResult{Acked: out.Done, Retried: out.Retried + out.Declined, Dead: out.Dead}); emitErr != nil {
 		return errors.Join(err, emitErr)
 	}
 	return err
@@ -72,7 +72,7 @@ func (c *consumeCmd) perform(ctx context.Context, job *sidekiq.Delivery) error {
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	running, err := startChild(cmd, false)
 	if err != nil {
-		return fmt.Errorf("job %q: %w", job.JID, err)
+		return sidekiq.Decline(err) // the command has not begun
 	}
 	select {
 	case <-running.done:

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,14 +22,15 @@ func TestConsumeSeveralSidekiqQueues(t *testing.T) {
 		"sh", "-c", `cat >/dev/null; echo "ran $LUATOMIC_QUEUE $LUATOMIC_ID."`)
 	e.with(`{"class":"A","queue":"a","jid":"1"}
 {"class":"A","queue":"b","jid":"2","cattr":{"user":1}}
-{"class":"A","queue":"b","jid":"3","bid":"x"}`).run("push", "q", "--dialect=sidekiq7").exits(exitDone)
-	luatomictest.Eventually(t, within, "two have run and one is refused", func() bool {
+{"class":"A","queue":"b","jid":"3","bid":"x","retry":false}`).run("push", "q", "--dialect=sidekiq7").exits(exitDone)
+	luatomictest.Eventually(t, within, "two have run and one is given back", func() bool {
 		out := c.stderr.String()
 		return strings.Contains(out, "ran a 1.") && strings.Contains(out, "ran b 2.") &&
-			r.ZCard(ctx, e.prefix+"retry").Val() == 1
+			r.ZCard(ctx, e.prefix+"schedule").Val() == 1
 	})
 	require.NotContains(t, c.stderr.String(), "ran b 3.")
-	require.Contains(t, r.ZRange(ctx, e.prefix+"retry", 0, 0).Val()[0], `"error_class":"MiddlewareMissing"`)
+	require.NotContains(t, r.ZRange(ctx, e.prefix+"schedule", 0, 0).Val()[0], `"error_`)
+	require.Contains(t, c.stderr.String(), `job "3": declined: sidekiq: the job needs a middleware`)
 	processes := r.SMembers(ctx, e.prefix+"processes").Val()
 	require.Len(t, processes, 1)
 	require.NoError(t, r.LPush(ctx, e.prefix+processes[0]+"-signals", "TERM").Err())
@@ -43,6 +46,31 @@ func TestConsumeSeveralSidekiqQueues(t *testing.T) {
 		c := e.run(append(args, "--dialect=sidekiq7", "--", "true")...).exits(exitUsage)
 		require.Contains(t, c.stderr.String(), want)
 	}
+}
+
+// A command that does not start has not failed at the job: another machine may have it.
+func TestACommandThatDoesNotStartIsNoFailureOfItsJob(t *testing.T) {
+	t.Parallel()
+	e, r, ctx := shared(t), luatomictest.Client(t), t.Context()
+	command := filepath.Join(t.TempDir(), "work")
+	require.NoError(t, os.WriteFile(command, []byte("#!/bin/sh\ncat >/dev/null; echo begun\n"), 0o700))
+	native := e.start("consume", "n", "--", command)
+	foreign := e.start("consume", "s", "--dialect=sidekiq7", "--", command)
+	e.with(`{"body":"1"}`).run("push", "n").exits(exitDone)
+	e.with(`{"class":"A","queue":"s"}`).run("push", "s", "--dialect=sidekiq7").exits(exitDone)
+	both := func(what, text string) {
+		luatomictest.Eventually(t, within, what, func() bool {
+			return strings.Contains(native.stderr.String(), text) && strings.Contains(foreign.stderr.String(), text)
+		})
+	}
+	both("both serve", "begun")
+	require.NoError(t, os.Remove(command))
+	e.with(`{"body":"2"}`).run("push", "n").exits(exitDone)
+	e.with(`{"class":"A","queue":"s","retry":false}`).run("push", "s", "--dialect=sidekiq7").exits(exitDone)
+	both("both decline", "declined: ")
+	luatomictest.Eventually(t, within, "the jobs wait", func() bool {
+		return r.ZCard(ctx, e.prefix+"schedule").Val() == 1 && r.ZCard(ctx, e.prefix+"{n}:s").Val() == 1
+	})
 }
 
 func TestStatsOfSidekiq(t *testing.T) {

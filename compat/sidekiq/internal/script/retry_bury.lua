@@ -2,7 +2,8 @@
 --- that by age and by number to what Sidekiq keeps.
 ---
 --- The time of the failure is the server's. In the payload it stands between its two
---- parts, in the encoding of the version.
+--- parts, in the encoding of the version. Without a time the job was not performed, and counts
+--- as no failure.
 ---
 ---@contract dup-only  the job is in the dead set before it leaves the hash
 ---@retry    safe  a job that left the hash is not added again
@@ -81,6 +82,9 @@ redis.call('HDEL', working, id)
 -->
 if spare > 0 then
   redis.call('ZREMRANGEBYRANK', to, 0, spare - 1)
+end
+if form == '0' then
+  return 1
 end
 --< part/count_failure.lua
 redis.pcall('INCR', processed)

@@ -16,7 +16,7 @@ import (
 var retryBurySource string
 
 // RetryBurySHA is the SHA-1 of retry_bury.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RetryBurySHA = "f05f6a2d54d7b36001d762a0af9215d4e9c188de"
+const RetryBurySHA = "e2d5b234717ccf13ba9da214503cc6c9ef59c934"
 
 // RetryBuryScript is retry_bury.lua.
 var RetryBuryScript = lua.Script{
@@ -24,7 +24,7 @@ var RetryBuryScript = lua.Script{
 	SHA:         RetryBurySHA,
 	Source:      &retryBurySource,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 72,
+	WritesAfter: 73,
 	AnySlot:     true,
 	MaxBytes:    536870912,
 	Keys: []lua.Key{
@@ -80,7 +80,7 @@ func (v RetryBuryForm) String() string {
 // and by number to what Sidekiq keeps.
 //
 // The time of the failure is the server's. In the payload it stands between its two parts, in the
-// encoding of the version.
+// encoding of the version. Without a time the job was not performed, and counts as no failure.
 //
 //   - Contract, dup-only: the job is in the dead set before it leaves the hash.
 //   - Retry: safe; sent again after a lost reply; a job that left the hash is not added again.
