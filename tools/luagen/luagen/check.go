@@ -33,6 +33,7 @@ func (b *body) check() {
 	b.checkLoops()
 	b.checkPromises()
 	b.checkLargeText()
+	b.checkRoundNumbers()
 	b.checkRoundTrips()
 }
 

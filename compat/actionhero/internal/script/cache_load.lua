@@ -37,7 +37,7 @@ local times = '()"expireTimestamp":([%w.+-]+),"createdAt":([%w.+-]+),"readAt":[%
 local at, expire, created = string.match(tail, times)
 if not at then
   if extend > 0 then
-    redis.call('PEXPIRE', item, extend)
+    redis.call('PEXPIRE', item, string.format('%.0f', extend))
   end
   return {1, '', 0, text, false}
 end

@@ -15,7 +15,7 @@ import (
 var cacheLoadSource string
 
 // CacheLoadSHA is the SHA-1 of cache_load.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const CacheLoadSHA = "5b8d97dfa7d64d06479c7fe0c0a74c5bd54c38b3"
+const CacheLoadSHA = "86ca20accd9d884562a12dadc2c5e19fa87ec940"
 
 // CacheLoadScript is cache_load.lua.
 var CacheLoadScript = lua.Script{

@@ -1,5 +1,6 @@
 --- Onto writes onto what it reads.
 ---@contract dup-only
+---@allow N003 this case is about another rule
 ---@retry safe
 ---@key total zset
 ---@key today zset

@@ -1,5 +1,6 @@
 --- Units takes each length of time for another.
 ---@contract all-or-nothing
+---@allow N003 this case is about another rule
 ---@key  a     string
 ---@arg  ttl   ms
 ---@arg  wait  s

@@ -1,5 +1,6 @@
 --- Ways takes lengths of time to a command by several ways.
 ---@contract dup-only
+---@allow N003 this case is about another rule
 ---@slots any the test has several keys
 ---@key  a     string
 ---@key  h     hash

@@ -1,5 +1,6 @@
 --- Named returns errors that a function or a local holds.
 ---@contract dup-only
+---@allow N003 this case is about another rule
 ---@key a string
 ---@arg n int
 ---@error BAD  the number is bad
