@@ -99,6 +99,7 @@ func (p *QueueAckParams) call() *lua.Call {
 	for i := range p.Jobs {
 		e := &p.Jobs[i]
 		c.StringAt(&e.ID)
+		c.Exact("fence", e.Fence)
 		c.IntAt(&e.Fence)
 	}
 	return c

@@ -87,6 +87,7 @@ func (p *QueueExtendParams) call() *lua.Call {
 	for i := range p.Jobs {
 		e := &p.Jobs[i]
 		c.StringAt(&e.ID)
+		c.Exact("fence", e.Fence)
 		c.IntAt(&e.Fence)
 	}
 	return c

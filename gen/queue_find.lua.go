@@ -4,7 +4,6 @@ package gen
 
 import (
 	"context"
-	"math"
 
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/scripts"
@@ -91,7 +90,7 @@ func (p *QueueFindParams) call() *lua.Call {
 	c.Key("failures", p.Failures)
 	c.Key("options", p.Options)
 	c.EndKeys()
-	c.Int("bytes", p.Bytes, 1, math.MaxInt64)
+	c.Int("bytes", p.Bytes, 1, lua.MaxExact)
 	c.Group("id", len(p.IDs), 200, 1)
 	for i := range p.IDs {
 		c.StringAt(&p.IDs[i])

@@ -4,7 +4,6 @@ package gen
 
 import (
 	"context"
-	"math"
 	"strconv"
 
 	"github.com/luatomic/luatomic/lua"
@@ -187,7 +186,7 @@ func (p *QueueMendParams) call() *lua.Call {
 	c.EndKeys()
 	c.Bool(p.Mend)
 	c.String(&p.From)
-	c.Int("to", p.To, -1, math.MaxInt64)
+	c.Int("to", p.To, -1, lua.MaxExact)
 	c.Group("suspect", len(p.Suspects), 100, 3)
 	for i := range p.Suspects {
 		e := &p.Suspects[i]

@@ -146,11 +146,14 @@ func (p *QueueNackParams) call() *lua.Call {
 	for i := range p.Jobs {
 		e := &p.Jobs[i]
 		c.StringAt(&e.ID)
+		c.Exact("fence", e.Fence)
 		c.IntAt(&e.Fence)
+		c.Exact("delay", e.Delay)
 		c.IntAt(&e.Delay)
 		c.Bool(e.Counted)
 		c.StringAt(&e.Reason)
 		c.IntAt(&e.EnqueuedAt)
+		c.Exact("patience", e.Patience)
 		c.IntAt(&e.Patience)
 	}
 	return c

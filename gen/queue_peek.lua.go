@@ -4,7 +4,6 @@ package gen
 
 import (
 	"context"
-	"math"
 	"strconv"
 
 	"github.com/luatomic/luatomic/lua"
@@ -127,9 +126,9 @@ func (p *QueuePeekParams) call() *lua.Call {
 	c.Key("options", p.Options)
 	c.EndKeys()
 	c.Int("state", int64(p.State), 0, 3)
-	c.Int("offset", p.Offset, 0, math.MaxInt64)
+	c.Int("offset", p.Offset, 0, lua.MaxExact)
 	c.Int("max", p.Max, 1, 200)
-	c.Int("bytes", p.Bytes, 1, math.MaxInt64)
+	c.Int("bytes", p.Bytes, 1, lua.MaxExact)
 	return c
 }
 

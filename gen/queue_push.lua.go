@@ -154,6 +154,7 @@ func (p *QueuePushParams) call() *lua.Call {
 	for i := range p.Jobs {
 		e := &p.Jobs[i]
 		c.StringAt(&e.ID)
+		c.Exact("due", e.Due)
 		c.IntAt(&e.Due)
 		c.BytesAt(&e.Body)
 		c.StringAt(&e.Extra)

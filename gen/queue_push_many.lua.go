@@ -156,6 +156,7 @@ func (p *QueuePushManyParams) call() *lua.Call {
 		e := &p.Jobs[i]
 		c.IntAt(&e.Queue)
 		c.StringAt(&e.ID)
+		c.Exact("due", e.Due)
 		c.IntAt(&e.Due)
 		c.BytesAt(&e.Body)
 		c.StringAt(&e.Extra)

@@ -134,7 +134,7 @@ func (p *QueueReclaimParams) call() *lua.Call {
 	c.Key("finished", p.Finished)
 	c.EndKeys()
 	c.Int("max", p.Max, 1, 1000)
-	c.Int("max_failures", p.MaxFailures, 0, math.MaxInt64)
+	c.Int("max_failures", p.MaxFailures, 0, lua.MaxExact)
 	c.Milliseconds("backoff", p.Backoff, 0, math.MaxInt64)
 	return c
 }

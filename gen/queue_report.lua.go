@@ -103,11 +103,11 @@ func (p *QueueReportParams) call() *lua.Call {
 	c.Key("counts", p.Counts)
 	c.EndKeys()
 	c.String(&p.Process)
-	c.Int("number", p.Number, 0, math.MaxInt64)
+	c.Int("number", p.Number, 0, lua.MaxExact)
 	c.Milliseconds("lease", p.Lease, 1, math.MaxInt64)
 	c.Bytes(&p.Description)
 	c.String(&p.Epoch)
-	c.Int("known", p.Known, 0, math.MaxInt64)
+	c.Int("known", p.Known, 0, lua.MaxExact)
 	c.Group("entry", len(p.Entries), 200, 5)
 	for i := range p.Entries {
 		e := &p.Entries[i]

@@ -4,7 +4,6 @@ package gen
 
 import (
 	"context"
-	"math"
 	"strconv"
 	"time"
 
@@ -106,7 +105,7 @@ func (p *QueueRescheduleParams) call() *lua.Call {
 	c.Key("receipt", p.Receipt)
 	c.EndKeys()
 	c.String(&p.ID)
-	c.Int("due", p.Due, math.MinInt64, math.MaxInt64)
+	c.Int("due", p.Due, -lua.MaxExact, lua.MaxExact)
 	c.Int("mode", int64(p.Mode), 0, 2)
 	return c
 }

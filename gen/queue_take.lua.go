@@ -171,11 +171,11 @@ func (p *QueueTakeParams) call() *lua.Call {
 	}
 	c.EndKeys()
 	c.Int("max", p.Max, 1, 300)
-	c.Int("bytes", p.Bytes, 1, math.MaxInt64)
+	c.Int("bytes", p.Bytes, 1, lua.MaxExact)
 	c.String(&p.Waiter)
 	c.Milliseconds("wait", p.Wait, 0, math.MaxInt64)
-	c.Int("token", p.Token, 0, math.MaxInt64)
-	c.Int("since", p.Since, 0, math.MaxInt64)
+	c.Int("token", p.Token, 0, lua.MaxExact)
+	c.Int("since", p.Since, 0, lua.MaxExact)
 	c.Group("queue", len(p.Queues), 16, 1)
 	for i := range p.Queues {
 		e := &p.Queues[i]

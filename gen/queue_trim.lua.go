@@ -4,7 +4,6 @@ package gen
 
 import (
 	"context"
-	"math"
 
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/scripts"
@@ -103,9 +102,9 @@ func (p *QueueTrimParams) call() *lua.Call {
 	c.Key("finished", p.Finished)
 	c.Key("unique", p.Unique)
 	c.EndKeys()
-	c.Int("keep", p.Keep, -1, math.MaxInt64)
-	c.Int("bytes", p.Bytes, -1, math.MaxInt64)
-	c.Int("age", p.Age, -1, math.MaxInt64)
+	c.Int("keep", p.Keep, -1, lua.MaxExact)
+	c.Int("bytes", p.Bytes, -1, lua.MaxExact)
+	c.Int("age", p.Age, -1, lua.MaxExact)
 	c.Int("max", p.Max, 1, 1000)
 	return c
 }

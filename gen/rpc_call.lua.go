@@ -116,7 +116,7 @@ func (p *RPCCallParams) call() *lua.Call {
 	c.Bytes(&p.Frame)
 	c.String(&p.Digest)
 	c.Milliseconds("left", p.Left, 1, math.MaxInt64)
-	c.Int("ends", p.Ends, math.MinInt64, math.MaxInt64)
+	c.Int("ends", p.Ends, -lua.MaxExact, lua.MaxExact)
 	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
 	c.Bool(p.Shard)
 	return c

@@ -102,7 +102,7 @@ func (p *RPCCastParams) call() *lua.Call {
 	c.EndKeys()
 	c.String(&p.Method)
 	c.String(p.After.Ptr())
-	c.Int("start", p.Start, 0, math.MaxInt64)
+	c.Int("start", p.Start, 0, lua.MaxExact)
 	c.Bytes(&p.Frame)
 	c.String(&p.Outbox)
 	c.Milliseconds("timeout", p.Timeout, 1, math.MaxInt64)

@@ -97,7 +97,7 @@ func (p *RPCChunkParams) call() *lua.Call {
 	c.EndKeys()
 	c.String(&p.Node)
 	c.Int("attempt", p.Attempt, 1, math.MaxInt64)
-	c.Int("seq", p.Seq, 1, math.MaxInt64)
+	c.Int("seq", p.Seq, 1, lua.MaxExact)
 	c.Bytes(&p.Frame)
 	c.Bytes(&p.Notice)
 	c.String(&p.Outbox)

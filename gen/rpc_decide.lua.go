@@ -164,7 +164,7 @@ func (p *RPCDecideParams) call() *lua.Call {
 	c.Bytes(&p.Frame)
 	c.String(&p.Digest)
 	c.Milliseconds("left", p.Left, 1, math.MaxInt64)
-	c.Int("ends", p.Ends, math.MinInt64, math.MaxInt64)
+	c.Int("ends", p.Ends, -lua.MaxExact, lua.MaxExact)
 	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
 	c.Bool(p.Again)
 	c.Bool(p.Shard)

@@ -105,7 +105,7 @@ func (p *RPCJoinParams) call() *lua.Call {
 	c.Bytes(&p.Notice)
 	c.Bool(p.Shard)
 	c.Milliseconds("stay", p.Stay, math.MinInt64, math.MaxInt64)
-	c.Int("part", p.Part, 0, math.MaxInt64)
+	c.Int("part", p.Part, 0, lua.MaxExact)
 	c.Group("name", len(p.Names), 500, 1)
 	for i := range p.Names {
 		c.StringAt(&p.Names[i])

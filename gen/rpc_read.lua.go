@@ -4,7 +4,6 @@ package gen
 
 import (
 	"context"
-	"math"
 
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/scripts"
@@ -60,8 +59,8 @@ func (p *RPCReadParams) call() *lua.Call {
 	c := lua.NewCall(&RPCReadScript, 1, 6)
 	c.Key("chunks", p.Chunks)
 	c.EndKeys()
-	c.Int("from", p.From, 0, math.MaxInt64)
-	c.Int("read", p.Read, 0, math.MaxInt64)
+	c.Int("from", p.From, 0, lua.MaxExact)
+	c.Int("read", p.Read, 0, lua.MaxExact)
 	c.Int("count", p.Count, 0, 500)
 	c.Bytes(&p.Notice)
 	c.String(&p.Channel)

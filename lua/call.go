@@ -209,6 +209,16 @@ func (c *Call) Int(name string, v, min, max int64) {
 	c.int(v)
 }
 
+// MaxExact is the largest integer that a number of Lua holds, with all below it: 2^53.
+const MaxExact = 1 << 53
+
+// Exact refuses an integer that a number of Lua cannot hold: the script would work with another one.
+func (c *Call) Exact(name string, v int64) {
+	if v < -MaxExact || v > MaxExact {
+		c.fail(&RangeError{Field: name, Value: strconv.FormatInt(v, 10), Min: bound(-MaxExact), Max: bound(MaxExact)})
+	}
+}
+
 // IntAt appends an integer by reference, as StringAt does.
 func (c *Call) IntAt(v *int64) {
 	c.argv = append(c.argv, v)

@@ -95,12 +95,17 @@ func kind(v any) string {
 	return fmt.Sprintf("a %T", v)
 }
 
-// Int reads an integer reply, or its decimal text, as HGET returns it.
+// Int reads an integer reply, or its decimal text, as HGET returns it. An integer beyond 2^53 that comes as a number
+// has lost its last digits in Lua, and is refused.
 func (r *Reply) Int(name string) int64 {
 	v := r.next()
 	switch n := v.(type) {
 	case int64:
-		return n
+		if isExact(n) {
+			return n
+		}
+		r.fail(name, "the text of an integer beyond 2^53, which a number of Lua is not", v)
+		return 0
 	case string:
 		if i, err := strconv.ParseInt(n, 10, 64); err == nil {
 			return i
@@ -110,12 +115,16 @@ func (r *Reply) Int(name string) int64 {
 	return 0
 }
 
+// isExact reports an integer that went through a number of Lua as it is: beyond 2^53 there are fewer numbers than
+// integers, and 2^53 itself may have been the next one.
+func isExact(n int64) bool { return -MaxExact < n && n < MaxExact }
+
 // Uint reads an integer that is not negative.
 func (r *Reply) Uint(name string) uint64 {
 	v := r.next()
 	switch n := v.(type) {
 	case int64:
-		if n >= 0 {
+		if n >= 0 && isExact(n) {
 			return uint64(n)
 		}
 	case string:

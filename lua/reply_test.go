@@ -4,6 +4,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -350,6 +351,48 @@ func wire(v any) any {
 		return m
 	}
 	return v
+}
+
+// Lua rounds an integer beyond 2^53, INCRBY's reply too. Its text is right.
+func TestAnIntegerThatLuaHasRoundedIsRefused(t *testing.T) {
+	t.Parallel()
+	client := luatomictest.Client(t)
+	client.Set(t.Context(), "{exact}:n", "9007199254740992", 0)
+	for text, want := range map[string]string{
+		"return 9007199254740991":                     "9007199254740991",
+		"return -9007199254740991":                    "-9007199254740991",
+		"return '9007199254740993'":                   "9007199254740993",
+		"return 9007199254740993":                     "",
+		"return tonumber('1796137600000000123')":      "",
+		"return redis.call('INCRBY', '{exact}:n', 1)": "",
+	} {
+		c := newCall(newScript("exact", text, lua.RetryNever), "{exact}:n")
+		got, err := lua.Run(t.Context(), client, c, decodeInt)
+		if want == "" {
+			require.ErrorIs(t, err, lua.ErrBadReply, text)
+			continue
+		}
+		require.NoError(t, err, text)
+		require.Equal(t, want, fmt.Sprint(got), text)
+	}
+}
+
+func TestAnArgumentBeyondWhatLuaHoldsIsNotSent(t *testing.T) {
+	t.Parallel()
+	for v, refused := range map[int64]bool{
+		lua.MaxExact: false, -lua.MaxExact: false, lua.MaxExact + 1: true, -lua.MaxExact - 1: true,
+	} {
+		c := newCall(newScript("exact", "return 1", lua.RetryNever), "k")
+		c.Exact("id", v)
+		client := luatomictest.Client(t)
+		if refused {
+			client = untouched(t)
+		}
+		_, err := lua.Run(t.Context(), client, c, decodeInt)
+		require.Equal(t, refused, err != nil, "%d: %v", v, err)
+		var out *lua.RangeError
+		require.Equal(t, refused, errors.As(err, &out))
+	}
 }
 
 // A reply of any kind comes as go-redis gives it.

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	_ "embed"
-	"math"
 
 	"github.com/luatomic/luatomic/lua"
 )
@@ -66,7 +65,7 @@ func (p *ReadParams) call() *lua.Call {
 	c.Name("page", p.Page)
 	c.Key("page", "page:{"+p.Page+"}")
 	c.EndKeys()
-	c.Int("fence", p.Fence, 1, math.MaxInt64)
+	c.Int("fence", p.Fence, 1, lua.MaxExact)
 	return c
 }
 

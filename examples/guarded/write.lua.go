@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	_ "embed"
-	"math"
 
 	"github.com/luatomic/luatomic/lua"
 )
@@ -68,8 +67,8 @@ func (p *WriteParams) call() *lua.Call {
 	c.Name("page", p.Page)
 	c.Key("page", "page:{"+p.Page+"}")
 	c.EndKeys()
-	c.Int("fence", p.Fence, 1, math.MaxInt64)
-	c.Int("n", p.N, 1, math.MaxInt64)
+	c.Int("fence", p.Fence, 1, lua.MaxExact)
+	c.Int("n", p.N, 1, lua.MaxExact)
 	c.String(&p.Text)
 	return c
 }

@@ -96,6 +96,7 @@ func (p *ReserveParams) call() *lua.Call {
 	for i := range p.Items {
 		e := &p.Items[i]
 		c.StringAt(&e.Article)
+		c.Exact("n", e.N)
 		c.IntAt(&e.N)
 	}
 	return c

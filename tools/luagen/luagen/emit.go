@@ -22,14 +22,15 @@ const (
 type emitter struct {
 	*Script
 	target
-	buf bytes.Buffer
+	buf     bytes.Buffer
+	numbers map[string]bool // arguments that the body reads as numbers
 }
 
 func (e *emitter) printf(format string, args ...any) { fmt.Fprintf(&e.buf, format, args...) }
 
 // emitScript returns the formatted text of <stem>.lua.go.
 func emitScript(s *Script, t target) ([]byte, error) {
-	e := emitter{Script: s, target: t}
+	e := emitter{Script: s, target: t, numbers: s.readAsNumbers()}
 	e.printf("%s%s%s\n\npackage %s\n\n", generated, e.origin(), doNotEdit, t.pkg)
 	e.imports()
 	e.constants()
@@ -84,11 +85,13 @@ func (e *emitter) needs() map[string]bool {
 		}
 	}
 	for _, a := range e.Args {
-		add(a.Type, a.Max != nil && (a.Min != nil || a.Type.Kind == Uint))
+		bounded := a.Max != nil && (a.Min != nil || a.Type.Kind == Uint)
+		add(a.Type, bounded || e.isExact(a))
 	}
 	if e.Group != nil {
 		for _, f := range e.Group.Fields {
-			add(f.Type, f.Type.Kind == Int && !f.Type.Optional) // IntAt takes no bounds
+			inList := f.Type.Kind == Int && !f.Type.Optional // IntAt takes no bounds
+			add(f.Type, inList || e.isExact(Arg{Name: f.Name, Type: f.Type}))
 		}
 	}
 	if e.Reply != nil {

@@ -120,15 +120,23 @@ func (e *emitter) callArg(a Arg, expr, at string) {
 		}
 		e.printf("\tc.%s%s(%s)\n", goKinds[kind].method, at, ref)
 	case a.Type.Optional:
-		e.printf("\tif v, ok := %s.Get(); ok {\n\t%s\n\t} else {\n\tc.None()\n\t}\n", expr, argCall(a, "v"))
+		e.printf("\tif v, ok := %s.Get(); ok {\n\t%s\n\t} else {\n\tc.None()\n\t}\n", expr, e.argCall(a, "v"))
 	case kind == Int && at != "":
+		if e.isExact(a) {
+			e.printf("\tc.Exact(%q, %s)\n", a.Name, expr)
+		}
 		e.printf("\tc.IntAt(&%s)\n", expr)
 	default:
-		e.printf("\t%s\n", argCall(a, expr))
+		e.printf("\t%s\n", e.argCall(a, expr))
 	}
 }
 
-func argCall(a Arg, expr string) string {
+// isExact reports an integer that the script reads as a number of Lua.
+func (e *emitter) isExact(a Arg) bool {
+	return (a.Type.Kind == Int || a.Type.Kind == Uint) && e.numbers[a.Name]
+}
+
+func (e *emitter) argCall(a Arg, expr string) string {
 	method := goKinds[a.Type.Kind].method
 	switch a.Type.Kind {
 	case Bool:
@@ -145,6 +153,12 @@ func argCall(a Arg, expr string) string {
 	low, high := "math.MinInt64", "math.MaxInt64"
 	if a.Type.Kind == Uint {
 		low, high = "0", "math.MaxUint64"
+	}
+	if e.isExact(a) {
+		high = "lua.MaxExact"
+		if a.Type.Kind == Int {
+			low = "-lua.MaxExact"
+		}
 	}
 	if a.Min != nil {
 		low = strconv.FormatInt(*a.Min, 10)

@@ -5,7 +5,6 @@ package script
 import (
 	"context"
 	_ "embed"
-	"math"
 	"strconv"
 	"time"
 
@@ -110,7 +109,7 @@ func (p *CacheLockParams) call() *lua.Call {
 	c.String(&p.Name)
 	c.Seconds("ttl", p.TTL, 1, 3155760000)
 	c.Bool(p.Refresh)
-	c.Int("known", p.Known, math.MinInt64, math.MaxInt64)
+	c.Int("known", p.Known, -lua.MaxExact, lua.MaxExact)
 	return c
 }
 

@@ -5,7 +5,6 @@ package script
 import (
 	"context"
 	_ "embed"
-	"math"
 	"strconv"
 	"time"
 
@@ -95,7 +94,7 @@ func (p *CacheUnlockParams) call() *lua.Call {
 	c.Key("lock", p.Lock)
 	c.EndKeys()
 	c.String(&p.Name)
-	c.Int("known", p.Known, math.MinInt64, math.MaxInt64)
+	c.Int("known", p.Known, -lua.MaxExact, lua.MaxExact)
 	return c
 }
 

@@ -89,6 +89,7 @@ func (p *ExecuteLaterParams) call() *lua.Call {
 	c.Group("item", len(p.Items), 1000, 2)
 	for i := range p.Items {
 		e := &p.Items[i]
+		c.Exact("delay", e.Delay)
 		c.IntAt(&e.Delay)
 		c.BytesAt(&e.Body)
 	}

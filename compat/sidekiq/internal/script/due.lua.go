@@ -5,7 +5,6 @@ package script
 import (
 	"context"
 	_ "embed"
-	"math"
 
 	"github.com/luatomic/luatomic/lua"
 )
@@ -66,9 +65,9 @@ func (p *DueParams) call() *lua.Call {
 	c := lua.NewCall(&DueScript, 1, 3)
 	c.Key("set", p.Set)
 	c.EndKeys()
-	c.Int("skip", p.Skip, 0, math.MaxInt64)
+	c.Int("skip", p.Skip, 0, lua.MaxExact)
 	c.Int("max", p.Max, 1, 1000)
-	c.Int("bytes", p.Bytes, 1, math.MaxInt64)
+	c.Int("bytes", p.Bytes, 1, lua.MaxExact)
 	return c
 }
 

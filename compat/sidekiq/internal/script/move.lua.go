@@ -5,7 +5,6 @@ package script
 import (
 	"context"
 	_ "embed"
-	"math"
 	"strconv"
 
 	"github.com/luatomic/luatomic/lua"
@@ -109,7 +108,7 @@ func (p *MoveParams) call() *lua.Call {
 	c.Key("names", p.Names)
 	c.Keys("queue", p.Queues, 1000)
 	c.EndKeys()
-	c.Int("skip", p.Skip, 0, math.MaxInt64)
+	c.Int("skip", p.Skip, 0, lua.MaxExact)
 	c.Int("clock", int64(p.Clock), 0, 1)
 	c.Bytes(&p.Plan)
 	c.Group("member", len(p.Members), 1000, 1)

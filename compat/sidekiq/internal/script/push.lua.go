@@ -5,7 +5,6 @@ package script
 import (
 	"context"
 	_ "embed"
-	"math"
 	"strconv"
 
 	"github.com/luatomic/luatomic/lua"
@@ -110,9 +109,9 @@ func (p *PushParams) call() *lua.Call {
 	c.Key("schedule", p.Schedule)
 	c.Keys("queue", p.Queues, 1000)
 	c.EndKeys()
-	c.Int("skip", p.Skip, 0, math.MaxInt64)
+	c.Int("skip", p.Skip, 0, lua.MaxExact)
 	c.Int("clock", int64(p.Clock), 0, 1)
-	c.Int("slack", p.Slack, 0, math.MaxInt64)
+	c.Int("slack", p.Slack, 0, lua.MaxExact)
 	c.String(&p.Plan)
 	c.Group("job", len(p.Jobs), 1000, 1)
 	for i := range p.Jobs {

@@ -114,7 +114,7 @@ func (p *PushOnceParams) call() *lua.Call {
 	c.Keys("queue", p.Queues, 1000)
 	c.EndKeys()
 	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
-	c.Int("skip", p.Skip, 0, math.MaxInt64)
+	c.Int("skip", p.Skip, 0, lua.MaxExact)
 	c.Int("clock", int64(p.Clock), 0, 1)
 	c.String(&p.Plan)
 	c.Group("job", len(p.Jobs), 1000, 1)

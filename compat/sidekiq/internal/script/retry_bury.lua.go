@@ -116,7 +116,7 @@ func (p *RetryBuryParams) call() *lua.Call {
 	c.Int("id", p.ID, math.MinInt64, math.MaxInt64)
 	c.Int("form", int64(p.Form), 0, 2)
 	c.Seconds("keep", p.Keep, 1, math.MaxInt64)
-	c.Int("max", p.Max, 1, math.MaxInt64)
+	c.Int("max", p.Max, 1, lua.MaxExact)
 	c.Group("part", len(p.Parts), 2, 1)
 	for i := range p.Parts {
 		c.BytesAt(&p.Parts[i])

@@ -132,7 +132,7 @@ func (p *WorkerAsideParams) call() *lua.Call {
 	c.Bool(p.Millis)
 	c.Seconds("delay", p.Delay, 0, math.MaxInt64)
 	c.Seconds("keep", p.Keep, 0, math.MaxInt64)
-	c.Int("max", p.Max, 0, math.MaxInt64)
+	c.Int("max", p.Max, 0, lua.MaxExact)
 	c.Group("part", len(p.Parts), 2, 1)
 	for i := range p.Parts {
 		c.BytesAt(&p.Parts[i])

@@ -82,10 +82,11 @@ func (p *WorkerBeatParams) call() *lua.Call {
 	c.EndKeys()
 	c.String(&p.Process)
 	c.Milliseconds("lease", p.Lease, 1, math.MaxInt64)
-	c.Int("skip", p.Skip, 0, math.MaxInt64)
+	c.Int("skip", p.Skip, 0, lua.MaxExact)
 	c.Int("max", p.Max, 1, 1000)
 	c.Group("job", len(p.Jobs), 500, 1)
 	for i := range p.Jobs {
+		c.Exact("job", p.Jobs[i])
 		c.IntAt(&p.Jobs[i])
 	}
 	return c

@@ -112,7 +112,7 @@ func (p *WorkerTakeParams) call() *lua.Call {
 	c.EndKeys()
 	c.String(&p.Process)
 	c.Milliseconds("lease", p.Lease, 1, math.MaxInt64)
-	c.Int("first", p.First, 1, math.MaxInt64)
+	c.Int("first", p.First, 1, lua.MaxExact)
 	c.Int("want", p.Want, 0, 500)
 	c.Group("done", len(p.Dones), 1000, 1)
 	for i := range p.Dones {

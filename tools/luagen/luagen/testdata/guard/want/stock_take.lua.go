@@ -5,7 +5,6 @@ package gen
 import (
 	"context"
 	_ "embed"
-	"math"
 
 	"github.com/luatomic/luatomic/lua"
 )
@@ -65,7 +64,7 @@ func (p *StockTakeParams) call() *lua.Call {
 	c.Name("item", p.Item)
 	c.Key("stock", "stock:{"+p.Item+"}")
 	c.EndKeys()
-	c.Int("n", p.N, 1, math.MaxInt64)
+	c.Int("n", p.N, 1, lua.MaxExact)
 	return c
 }
 

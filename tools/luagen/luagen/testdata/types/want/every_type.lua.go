@@ -157,7 +157,7 @@ func (p *EveryTypeParams) call() *lua.Call {
 	c.Key("store", p.Store)
 	c.EndKeys()
 	c.Int("a_int", p.AInt, -5, 5)
-	c.Int("b_int", p.BInt, math.MinInt64, math.MaxInt64)
+	c.Int("b_int", p.BInt, -lua.MaxExact, lua.MaxExact)
 	c.Uint("c_uint", p.CUint, 0, 10)
 	c.Uint("d_uint", p.DUint, 0, math.MaxUint64)
 	c.Bool(p.EBool)
@@ -170,7 +170,7 @@ func (p *EveryTypeParams) call() *lua.Call {
 	c.TimeSec("l_at", p.LAt)
 	c.Int("m_mode", int64(p.MMode), -1, 1)
 	if v, ok := p.NInt.Get(); ok {
-		c.Int("n_int", v, math.MinInt64, math.MaxInt64)
+		c.Int("n_int", v, -lua.MaxExact, lua.MaxExact)
 	} else {
 		c.None()
 	}
