@@ -38,6 +38,8 @@ func (b *body) checkBounded(c redisCall, name string) {
 		}
 		return false
 	}
+	// A range from a value to itself is one element, or those that share it.
+	oneValue := len(c.args) > 3 && b.text(c.args[2]) == b.text(c.args[3])
 	cure := ""
 	switch {
 	case name == "SELECT":
@@ -57,11 +59,11 @@ func (b *body) checkBounded(c redisCall, name string) {
 		}
 	case name == "ZRANGE" || name == "ZRANGEBYSCORE" || name == "ZREVRANGEBYSCORE" || name == "ZRANGEBYLEX" ||
 		name == "ZREVRANGEBYLEX":
-		if !has("LIMIT") && !(len(c.args) > 3 && b.text(c.args[2]) == b.text(c.args[3])) {
+		if !has("LIMIT") && !oneValue {
 			cure = "add 'LIMIT', 0, max"
 		}
 	case name == "XRANGE" || name == "XREVRANGE" || name == "XREAD" || name == "XREADGROUP":
-		if !has("COUNT") {
+		if !has("COUNT") && !(oneValue && strings.HasSuffix(name, "RANGE")) {
 			cure = "add 'COUNT', max"
 		}
 	}

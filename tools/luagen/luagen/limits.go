@@ -161,7 +161,7 @@ func (b *body) readsReply(cond luaast.Expr, body []luaast.Stmt) bool {
 	luaast.Inspect([]luaast.Stmt{&luaast.Return{Exprs: []luaast.Expr{cond}}}, func(n, _ luaast.Node) bool {
 		switch n := n.(type) {
 		case *luaast.Call:
-			found = found || b.redisName(n.Fn) != ""
+			found = found || b.runsCommand(n)
 		case *luaast.Name:
 			for _, value := range b.valuesOf(n.Var) {
 				in := value.Extent().Start.Off
@@ -171,6 +171,22 @@ func (b *body) readsReply(cond luaast.Expr, body []luaast.Stmt) bool {
 		}
 		return !found
 	})
+	return found
+}
+
+// runsCommand reports a command, and a call of a local function with one in it.
+func (b *body) runsCommand(c *luaast.Call) bool {
+	if b.redisName(c.Fn) != "" {
+		return true
+	}
+	f, found := b.localFunc(c), false
+	if f != nil {
+		luaast.Inspect(f.Body, func(n, _ luaast.Node) bool {
+			inner, ok := n.(*luaast.Call)
+			found = found || ok && b.redisName(inner.Fn) != ""
+			return !found
+		})
+	}
 	return found
 }
 
@@ -199,8 +215,19 @@ func isOrder(op string) bool { return op == "<" || op == ">" || op == "<=" || op
 // readsElements reports a loop that reads list elements by its number, or arguments by a computed one: where they run
 // out, it ends with an error.
 func (b *body) readsElements(loop *luaast.NumFor) bool {
+	return b.readsIn(loop.Body, loop.Var, map[*luaast.Func]bool{})
+}
+
+// readsIn looks into the local functions that the statements call, too.
+func (b *body) readsIn(list []luaast.Stmt, number *luaast.Var, seen map[*luaast.Func]bool) bool {
 	found := false
-	luaast.Inspect(loop.Body, func(n, parent luaast.Node) bool {
+	luaast.Inspect(list, func(n, parent luaast.Node) bool {
+		if c, ok := n.(*luaast.Call); ok {
+			if f := b.localFunc(c); f != nil && !seen[f] {
+				seen[f] = true
+				found = found || b.readsIn(f.Body, nil, seen)
+			}
+		}
 		i, ok := n.(*luaast.Index)
 		if !ok || found {
 			return !found
@@ -209,7 +236,8 @@ func (b *body) readsElements(loop *luaast.NumFor) bool {
 			return true
 		}
 		_, literal := entry(i)
-		found = !literal && (isGlobal(i.Obj, "ARGV") || isGlobal(i.Obj, "KEYS")) || mentions(i.Key, loop.Var)
+		found = !literal && (isGlobal(i.Obj, "ARGV") || isGlobal(i.Obj, "KEYS")) ||
+			number != nil && mentions(i.Key, number)
 		return !found
 	})
 	return found

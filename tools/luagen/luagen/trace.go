@@ -130,9 +130,9 @@ func (t tracer) keyLocal(n *luaast.Name, v *luaast.Var) origin {
 	if loop := t.pairVars[v]; loop != nil {
 		return t.keyList(n, loop)
 	}
-	values := t.assigned[v]
+	values := slices.Clone(t.assigned[v])
 	if v.Init != nil {
-		values = append([]luaast.Expr{v.Init}, values...)
+		values = append(values, v.Init) // the last: most often a value until the local gets its own
 	}
 	if len(values) == 0 {
 		return bad(n, "a value that is never set to a key")

@@ -11,3 +11,7 @@ redis.call('ZRANGE', lock, 0, '-1')
 redis.call('ZRANGE', lock, 0, 1, 'BYSCORE')
 redis.call('ZRANGE', lock, 0, 1, 'BYSCORE', 'LIMIT', 0, 10)
 redis.call('LRANGE', lock, 0, 99)
+local id = redis.call('TIME')[1]
+redis.call('XRANGE', lock, id, id)
+redis.call('XREVRANGE', lock, id, id)
+redis.call('XREAD', 'STREAMS', lock, id)
