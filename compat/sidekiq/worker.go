@@ -22,8 +22,8 @@ var (
 	// ErrTakenBack is the cause of a handler's context when the lease of this process expired and its job was put back,
 	// from the next heartbeat on.
 	ErrTakenBack = errors.New("sidekiq: the lease of this process expired and its jobs were put back")
-	// ErrStopped is the cause of a handler's context when Work ends and Grace is over: the job goes back to its
-	// queue.
+	// ErrStopped is the cause of a handler's context when Work ends and Grace is over. When ctx has ended, the job of a
+	// handler whose error is ErrStopped, context.Canceled or the cause of ctx goes back to its queue without a failure.
 	ErrStopped = errors.New("sidekiq: the worker stops")
 )
 
@@ -44,9 +44,12 @@ type WorkOptions struct {
 	// Lease is how long the jobs of a dead process stay assigned to it. It is renewed every third of that, and at
 	// least every 10 s. Default 30 s.
 	Lease time.Duration
-	// Grace is how long handlers may run after ctx ends; Sidekiq calls it timeout. Then their jobs go back. Default
-	// 25 s.
+	// Grace is how long handlers may run after ctx ends; Sidekiq calls it timeout. Then their contexts end, with
+	// ErrStopped. Work waits without a bound for a handler that ignores its context. Default 25 s.
 	Grace time.Duration
+	// Quiet, when it is closed, does what the Busy page's Quiet does and SIGTSTP to a process of Ruby: Work takes no
+	// more jobs, finishes those that it has, and goes on until ctx ends.
+	Quiet <-chan struct{}
 	// MaxRetries applies to jobs whose retry field is true or missing. Default 25.
 	MaxRetries int
 	// MaxDeaths is how many processes may die with a job before it goes to the dead set, with ErrWorkerDied. After the
@@ -82,7 +85,7 @@ type Worked struct {
 	// Declined counts the jobs that were given back because this process cannot perform them. Dead counts those that
 	// nobody could.
 	Declined int
-	// Returned counts the jobs whose handlers did not finish within Grace: they are in their queues again.
+	// Returned counts the jobs whose handlers did not finish before the end: they are in their queues again.
 	Returned int
 	// Lost counts the jobs that another process had put back before their handlers ended, as far as this process knows:
 	// a handler that returns no error before the next heartbeat counts as done. These jobs ran, and will run again.
@@ -133,9 +136,10 @@ func (e nameError) ErrorClass() string { return "NameError" }
 // waits in one blocking command for each queue, up to eight, which a push ends immediately. Queues after the eighth are
 // polled every 2 s. Retries, the dead set and the counters are written as Sidekiq writes them, by the server's clock.
 //
-// When ctx ends, Work takes no more jobs and gives handlers Grace to finish. If a handler does not finish, its job is
-// put back to be served next, and the handler's outcome is ignored. The blocking commands of an idle worker can last up
-// to 2 s longer.
+// When ctx ends, Work takes no more jobs and gives handlers Grace to finish. Then their contexts end, and Work waits for
+// each handler: no job is in its queue again while a handler works on it here. The job of a handler that returns nil is
+// done. The others are put back to be served next, once the last handler has returned. The blocking commands of an idle
+// worker can last up to 2 s longer.
 //
 // Additional keys: luatomic:sidekiq:declined:<id>:<digest of its failures>, a STRING of the time of the first decline, which expires an
 // hour after the last; luatomic:sidekiq:working:<process>, a HASH that maps the number of a job to the length of its

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -48,22 +49,90 @@ func TestTheEndGivesJobsBack(t *testing.T) {
 	require.Empty(t, s.members("retry"), "a job that is interrupted has not failed")
 }
 
-// A handler that ignores its context keeps no job.
-func TestTheEndDoesNotWaitForTheDeaf(t *testing.T) {
+// A handler that ignores its context keeps its job: no other process has the job while this one works on it.
+func TestTheEndWaitsForAHandlerThatIgnoresIt(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, sidekiq.V7)
 	s.enqueue("default", payload("default", "a", ""))
-	started, release := make(chan bool, 1), make(chan bool)
-	t.Cleanup(func() { close(release) })
+	started, over, release := make(chan bool, 1), make(chan bool, 1), make(chan bool)
 	end := s.work(s.d, &sidekiq.WorkOptions{Grace: 50 * time.Millisecond},
-		func(context.Context, *sidekiq.Delivery) error {
+		func(ctx context.Context, _ *sidekiq.Delivery) error {
 			started <- true
+			<-ctx.Done()
+			over <- true
 			<-release
 			return errors.New("too late")
 		})
 	<-started
-	require.Equal(t, sidekiq.Worked{Returned: 1}, end())
+	ended := make(chan sidekiq.Worked, 1)
+	go func() { ended <- end() }()
+	<-over
+	select {
+	case <-ended:
+		t.Fatal("Work has returned before its handler")
+	case <-time.After(300 * time.Millisecond):
+	}
+	require.Empty(t, s.list("default"))
+	close(release)
+	require.Equal(t, sidekiq.Worked{Returned: 1}, <-ended)
 	require.Len(t, s.list("default"), 1)
+	require.Empty(t, s.members("retry"))
+}
+
+// A signal of a deploy reaches Work as a closed channel: what runs is finished, and nothing more is taken.
+func TestAClosedQuietTakesNothingMore(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, sidekiq.V7)
+	s.enqueue("default", payload("default", "a", ""), payload("default", "b", ""))
+	quiet := make(chan struct{})
+	end := s.work(s.d, &sidekiq.WorkOptions{Concurrency: 1, Quiet: quiet}, func(context.Context, *sidekiq.Delivery) error {
+		close(quiet)
+		return nil
+	})
+	s.eventually("a is done", func() bool { return s.count("stat:processed") == 1 })
+	require.Equal(t, sidekiq.Worked{Done: 1}, end())
+	require.Equal(t, []string{payload("default", "b", "")}, s.list("default"))
+}
+
+// A handler that stops because the program ends has not failed: its job is neither dropped nor retried. An error of its
+// own is a failure at any time, and so is one of a context of its own while nothing ends.
+func TestAnErrorOfTheEndIsNoFailure(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("shutdown")
+	for name, c := range map[string]struct {
+		stops bool
+		err   error
+		want  sidekiq.Worked
+	}{
+		"cancelled":            {true, fmt.Errorf("query: %w", context.Canceled), sidekiq.Worked{Returned: 1}},
+		"the cause":            {true, fmt.Errorf("query: %w", cause), sidekiq.Worked{Returned: 1}},
+		"stopped":              {true, fmt.Errorf("query: %w", sidekiq.ErrStopped), sidekiq.Worked{Returned: 1}},
+		"its own error":        {true, errors.New("no"), sidekiq.Worked{Dropped: 1}},
+		"its own deadline":     {true, context.DeadlineExceeded, sidekiq.Worked{Dropped: 1}},
+		"cancelled by the job": {false, context.Canceled, sidekiq.Worked{Dropped: 1}},
+		"discarded at the end": {true, sidekiq.Discard(context.Canceled), sidekiq.Worked{Dropped: 1}},
+		"retried later":        {true, sidekiq.RetryIn(time.Hour, context.Canceled), sidekiq.Worked{Dropped: 1}},
+		"killed at the end":    {true, sidekiq.Kill(context.Canceled), sidekiq.Worked{Dead: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, sidekiq.V7)
+			s.enqueue("default", strings.Replace(payload("default", "a", ""), `"retry":true`, `"retry":false`, 1))
+			ctx, stop := context.WithCancelCause(t.Context())
+			defer stop(nil)
+			failed := func(error, *sidekiq.Delivery) { stop(cause) }
+			out, err := s.d.Work(ctx, &sidekiq.WorkOptions{Concurrency: 1, OnError: failed},
+				func(context.Context, *sidekiq.Delivery) error {
+					if c.stops {
+						stop(cause)
+					}
+					return c.err
+				})
+			require.ErrorIs(t, err, cause)
+			require.Equal(t, c.want, out)
+			require.Equal(t, c.want.Returned, len(s.list("default")))
+		})
+	}
 }
 
 func TestJobsOfADeadProcessAreRescued(t *testing.T) {

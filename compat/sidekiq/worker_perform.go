@@ -72,7 +72,8 @@ func (w *worker) after(id int64, j *inFlight, err error) outcome {
 		w.metrics.note(j.job, time.Since(j.since), nil)
 		return outcome{id: id, end: done}
 	}
-	if cause := context.Cause(j.ctx); errors.Is(cause, ErrStopped) || errors.Is(cause, ErrTakenBack) {
+	if cause := context.Cause(j.ctx); errors.Is(cause, ErrStopped) || errors.Is(cause, ErrTakenBack) ||
+		w.unfinished(err) {
 		return outcome{id: id, end: stranded}
 	}
 	if isDecline(err) {
@@ -85,6 +86,15 @@ func (w *worker) after(id int64, j *inFlight, err error) outcome {
 	return w.moveWithRetry(id, j, func(ctx context.Context) (fate, bool, error) {
 		return w.moveFailed(ctx, id, j.job, err)
 	})
+}
+
+// unfinished reports whether the error of a handler says only that Work ends: the handler has stopped before Grace. An
+// end that the handler has chosen stays one.
+func (w *worker) unfinished(err error) bool {
+	if w.ending.Err() == nil || errors.As(err, new(*verdict)) || errors.As(err, new(*retryIn)) {
+		return false
+	}
+	return errors.Is(err, ErrStopped) || errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(w.ending))
 }
 
 // call runs the handler; a panic is an error.

@@ -46,6 +46,7 @@ type worker struct {
 	calls   context.Context         // for calls after the caller's context has ended
 	abandon context.CancelFunc      // ends calls
 	end     context.CancelCauseFunc // ends Work, as the caller's context does
+	ending  context.Context         // ends when Work is to end
 
 	declines decline.Counts // shared
 }
@@ -72,7 +73,6 @@ func newWorker(d *Dialect, opts *WorkOptions, h Handler) (*worker, error) {
 	}
 	w.working = d.workingKey(w.process)
 	w.running = make(map[int64]*inFlight, w.o.Concurrency)
-	// The buffer holds the outcome of a handler that outlives Work.
 	w.ends = make(chan outcome, w.o.Concurrency)
 	w.idle = newIdler(d, w.o.Queues)
 	return w, nil
@@ -83,6 +83,7 @@ func (w *worker) run(ctx context.Context) (Worked, error) {
 	defer w.abandon()
 	ctx, w.end = context.WithCancelCause(ctx)
 	defer w.end(nil)
+	w.ending = ctx
 	beating, still := context.WithCancel(w.calls)
 	defer still()
 	stop := make(chan struct{})
@@ -167,7 +168,7 @@ func (w *worker) turn(ctx context.Context, want int) error {
 		Processes: w.d.processesKey(), Working: w.working, Process: w.process, Lease: w.o.Lease,
 		First: w.next, Want: int64(want), Dones: w.acks,
 	}
-	if !w.quiet.Load() { // a quiet process gets the jobs that it took, and no others
+	if !w.isQuiet() { // a quiet process gets the jobs that it took, and no others
 		p.Queues = w.order()
 	}
 	p.Processed, p.Day = w.d.counter("processed")
@@ -223,19 +224,15 @@ func (w *worker) stop() {
 	}
 }
 
-// drain waits up to Grace for the handlers to end.
+// drain waits for the handlers. After Grace it ends their contexts, and waits until they have returned: what a handler
+// still works on must not be in its queue.
 func (w *worker) drain() {
 	overtime := time.AfterFunc(w.o.Grace, w.stop)
 	defer overtime.Stop()
-	// Handlers that honour their context get a little more time.
-	stop := make(chan struct{})
-	end := time.AfterFunc(w.o.Grace+min(w.o.Grace, time.Second), func() { close(stop) })
-	defer end.Stop()
-	for w.free() < w.o.Concurrency && !closed(stop) {
-		w.waitEvent(stop)
+	for w.free() < w.o.Concurrency {
+		w.waitEvent(nil)
 		_ = w.turnIfDone() // leave retries what fails here
 	}
-	w.stop()
 }
 
 // leave finishes what is done, puts back the jobs that are left in the hash, and removes the process from the lists.

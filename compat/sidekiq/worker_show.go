@@ -25,7 +25,7 @@ func (w *worker) show(ctx context.Context) error {
 	p.SAdd(ctx, w.d.key("processes"), w.process)
 	p.HSet(ctx, key, "info", w.info(), "concurrency", w.o.Concurrency, "busy", len(jobs)/2,
 		"beat", strconv.FormatFloat(float64(time.Now().UnixMicro())/1e6, 'f', -1, 64), "rtt_us", w.rtt.Microseconds(),
-		"quiet", strconv.FormatBool(w.quiet.Load()), "rss", residentKB())
+		"quiet", strconv.FormatBool(w.isQuiet()), "rss", residentKB())
 	p.Expire(ctx, key, showFor)
 	for _, running := range w.runningKeys(w.process) {
 		p.Unlink(ctx, running)

@@ -22,9 +22,12 @@ func (w *worker) signalled(signal string) {
 	}
 }
 
+// isQuiet reports whether the process takes no more jobs.
+func (w *worker) isQuiet() bool { return w.quiet.Load() || closed(w.o.Quiet) }
+
 // wanted returns how many jobs to take: when the process is quiet, those of a take whose reply is missing.
 func (w *worker) wanted() int {
-	if w.quiet.Load() {
+	if w.isQuiet() {
 		return w.unheard
 	}
 	return w.free()
