@@ -91,6 +91,9 @@ func (w *work) runWrapped() (body []byte, err error) {
 func (w *work) returned(began time.Time, body []byte, err error) {
 	b, s := w.bus, w.session
 	cut := w.Err()
+	if cut == nil && s.endedWith(err) {
+		cut = context.Canceled
+	}
 	w.end(context.Canceled)
 	w.free(began, err)
 	if w.Attempt == 0 {
@@ -116,6 +119,12 @@ func (w *work) returned(began time.Time, body []byte, err error) {
 	}
 	b.sendAnswer(w, a)
 	b.serving.answered(w)
+}
+
+// endedWith reports whether the error of a handler says only that Run's context has ended: the handler uses that context
+// or one that ends with it, and has stopped before the grace is over.
+func (s *session) endedWith(err error) bool {
+	return s.run.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(s.run)))
 }
 
 // replyHeaders takes the headers of the answer, or none if they are refused. A header that is set after the handler has
@@ -145,7 +154,7 @@ func (w *work) fail(a *wire.Answer, err, cut error) {
 	case !w.slot && e != nil && e.Code == CodeBadRequest: // another node would not read it either
 	case !w.slot || w.Ext.Beside != "" && len(w.Body) == 0:
 		a.Ext.State = wire.StateNotRun
-	case chosen || cut == nil:
+	case chosen && (e == nil || e.Code != CodeLeft) || !chosen && cut == nil:
 	case errors.Is(cut, context.DeadlineExceeded):
 		a.Ext.State, a.Failure.Code = wire.StateLost, CodeDeadline
 	case w.Flags&wire.FlagIdempotent != 0:

@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -132,6 +133,65 @@ func TestOrderlyStopHandsOver(t *testing.T) {
 	out = stopped(t, rpc.NewMethod[string, string]("keyed again").Idempotent(), c, name, key)
 	require.NoError(t, out.err)
 	require.Equal(t, "second", out.out)
+}
+
+// The handler of a node that stops gives its call up before the grace is over, because it uses the program's context or
+// knows the end by other means: that is no outcome of the call either. An error of its own is one.
+func TestAHandlerThatStopsWithItsNodeGivesNoAnswer(t *testing.T) {
+	t.Parallel()
+	ctx, c := t.Context(), luatomictest.Client(t)
+	cause := errors.New("shutdown")
+	for name, row := range map[string]struct {
+		err  error
+		left bool
+	}{
+		"cancelled":   {fmt.Errorf("query: %w", context.Canceled), true},
+		"the cause":   {fmt.Errorf("query: %w", cause), true},
+		"left":        {&rpc.RemoteError{Code: rpc.CodeLeft, Message: "no time"}, true},
+		"its own":     {errors.New("no"), false},
+		"chosen":      {&rpc.RemoteError{Code: "busy", Message: "no"}, false},
+		"its own end": {context.DeadlineExceeded, false},
+	} {
+		for _, m := range []rpc.Method[string, string]{lab.Echo, rpc.NewMethod[string, string]("again").Idempotent()} {
+			t.Run(name+" "+m.Name(), func(t *testing.T) {
+				t.Parallel()
+				name := luatomictest.Namespace(t)
+				caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
+				b := lab.NewBus(t, c, name, &rpc.Options{Grace: time.Minute})
+				running, end := context.WithCancelCause(ctx)
+				entered, release := make(chan bool), make(chan bool)
+				require.NoError(t, m.Serve(b, func(context.Context, string) (string, error) {
+					close(entered)
+					<-release
+					end(cause)
+					return "", row.err
+				}))
+				ended := make(chan error, 1)
+				go func() { ended <- b.Run(running) }()
+				require.NoError(t, b.Ready(ctx))
+				answer := make(chan error, 1)
+				go func() {
+					_, err := m.Call(ctx, caller, "x")
+					answer <- err
+				}()
+				<-entered
+				if m.Name() == "again" {
+					lab.Serving(t, m, c, name, nil, answering("second"))
+				}
+				close(release)
+				err := <-answer
+				require.ErrorIs(t, <-ended, cause)
+				switch {
+				case !row.left:
+					require.ErrorAs(t, err, new(*rpc.RemoteError))
+				case m.Name() == "again":
+					require.NoError(t, err)
+				default:
+					require.ErrorIs(t, err, rpc.ErrNodeLost)
+				}
+			})
+		}
+	}
 }
 
 // Any number of dead nodes hides no live one: neither those that the server lists, nor those that die when the caller

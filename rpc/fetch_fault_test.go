@@ -41,7 +41,7 @@ func TestAForeignRecordHoldsUpNoOtherRequest(t *testing.T) {
 		ran <- w.ID
 		return nil, nil
 	})
-	s := b.newSession(t.Context())
+	s := b.newSession(t.Context(), t.Context())
 	ids := besideForeign(t, b, func(id string) string {
 		q := &wire.Request{ID: id, Method: "m", Left: time.Minute, Attempt: 1}
 		return "p1 " + s.node + "\n\tcaller\n" + string(b.seal(q.Encode()))

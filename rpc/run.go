@@ -14,6 +14,7 @@ import (
 // session is one Run of a bus.
 type session struct {
 	node     string          // the name of this incarnation
+	run      context.Context // Run's
 	ctx      context.Context // of the handlers: ends after Run's context and the grace
 	detached context.Context // ctx without its end
 	handlers sync.WaitGroup
@@ -25,9 +26,10 @@ type session struct {
 //
 // When ctx ends, the node withdraws from its methods. Its handlers have Options.Grace to finish. Then their contexts
 // end, their replies are sent, and Run returns the cause of ctx' end. A call that a handler has not finished by then
-// goes to another node if the method is Idempotent, and ends with ErrNodeLost otherwise. Waiting calls of this process
-// end with an error; new ones wait for the next Run. Run may then be called again, as a node of another name. A second
-// concurrent Run fails immediately.
+// goes to another node if the method is Idempotent, and ends with ErrNodeLost otherwise. So does a call whose handler
+// returns context.Canceled or the cause of ctx' end after that end. Waiting calls of this process end with an error; new
+// ones wait for the next Run. Run may then be called again, as a node of another name. A second concurrent Run fails
+// immediately.
 func (b *Bus) Run(ctx context.Context) error {
 	if !b.liveness.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("luatomic: bus %q runs already; call Run once at a time", b.name)
@@ -40,7 +42,7 @@ func (b *Bus) Run(ctx context.Context) error {
 	defer unlink()
 	handling, stop := context.WithCancel(linked)
 	defer stop()
-	s := b.newSession(handling)
+	s := b.newSession(ctx, handling)
 	loops := b.start(ctx, linked, s)
 
 	<-ctx.Done()
@@ -63,7 +65,7 @@ func (b *Bus) Run(ctx context.Context) error {
 }
 
 // newSession begins a Run, as a node that no process has seen before.
-func (b *Bus) newSession(ctx context.Context) *session {
+func (b *Bus) newSession(run, ctx context.Context) *session {
 	if b.ran {
 		b.rename()
 	}
@@ -74,7 +76,7 @@ func (b *Bus) newSession(ctx context.Context) *session {
 	b.directory.forget()
 	b.bindings.forget()
 	b.link.channels = [2]string{b.keys.Outbox + b.Node(), b.keys.All}
-	return &session{node: b.Node(), ctx: ctx, detached: context.WithoutCancel(ctx)}
+	return &session{node: b.Node(), run: run, ctx: ctx, detached: context.WithoutCancel(ctx)}
 }
 
 // abandonCalls ends the calls that wait, and those that begin before the next Run, because no reply reaches this

@@ -23,7 +23,7 @@ func TestFetchedRequestThatHasRunDoesNotRunAgain(t *testing.T) {
 		runs.Add(1)
 		return nil, nil
 	})
-	s := b.newSession(t.Context())
+	s := b.newSession(t.Context(), t.Context())
 	// Attempt 0 wants no reply, so no server is needed; the node treats it like any other request that was fetched.
 	q := &wire.Request{ID: "id", Method: "m", Left: time.Minute}
 	first := b.reserve(s, []string{"id"})
@@ -48,7 +48,7 @@ func TestAFetchedRequestNeedsItsOwnReservation(t *testing.T) {
 		runs.Add(1)
 		return nil, nil
 	})
-	s := b.newSession(t.Context())
+	s := b.newSession(t.Context(), t.Context())
 	q := &wire.Request{ID: "id", Method: "m", Left: time.Minute}
 	first := b.reserve(s, []string{"id"})
 	b.admit(s, q, nil)
@@ -72,7 +72,7 @@ func TestARequestThatIsCancelledWhileItIsFetchedDoesNotRun(t *testing.T) {
 		t.Error("it runs")
 		return nil, nil
 	})
-	s := b.newSession(t.Context())
+	s := b.newSession(t.Context(), t.Context())
 	reserved := b.reserve(s, []string{"id"})
 	b.heed(s, &wire.Notice{Kind: wire.Cancelled, Texts: []string{"id"}})
 	b.admit(s, &wire.Request{ID: "id", Method: "m", Left: time.Minute}, reserved[0])
