@@ -62,6 +62,9 @@ var (
 	ErrTimeout = errors.New("actionhero: RPC Timeout")
 	// ErrRemote reports that the method answered only with an error. The message does not carry the error itself.
 	ErrRemote = errors.New("actionhero: unknown remote error")
+	// ErrUnanswered is what a handler returns that gives a call up without an outcome, as when its node ends: no
+	// response is sent, and the caller times out.
+	ErrUnanswered = errors.New("actionhero: the call is left without an answer")
 	// ErrUndeclared reports that the method is not in Options.Methods, or, in the callback era, has another number of
 	// arguments. Nothing is sent, because the call could end the processes of the nodes.
 	ErrUndeclared = errors.New(

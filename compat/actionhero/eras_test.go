@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -27,6 +28,41 @@ func TestFailuresAreAnswersInTheCallbackEra(t *testing.T) {
 	}))
 	_, err := a.DoCluster(t.Context(), "api.fails", nil, "")
 	require.ErrorIs(t, err, actionhero.ErrRemote)
+}
+
+// A call that the end of its node, or its handler, leaves unfinished has not failed, and its caller waits to the end.
+func TestACallThatIsLeftHasNoResponse(t *testing.T) {
+	t.Parallel()
+	for name, stops := range map[string]bool{"by the handler": false, "by the end of Run": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client, ch := luatomictest.Client(t), luatomictest.Namespace(t)
+			opts := &actionhero.Options{Era: actionhero.Callback, Methods: map[string]int{"api.left": 0}}
+			a := newNode(t, client, ch, opts)
+			o := *opts
+			o.Channel = ch
+			b := actionhero.NewNode(client, &o)
+			running, stop := context.WithCancel(t.Context())
+			defer stop()
+			ended := make(chan error, 1)
+			go func() { ended <- b.Run(running) }()
+			require.NoError(t, b.Ready(t.Context()))
+			require.NoError(t, b.Handle("api.left", func(ctx context.Context, _ *actionhero.Request) (any, error) {
+				if !stops {
+					return nil, fmt.Errorf("no time: %w", actionhero.ErrUnanswered)
+				}
+				stop()
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := a.DoCluster(ctx, "api.left", nil, "")
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			stop()
+			require.ErrorIs(t, <-ended, context.Canceled)
+		})
+	}
 }
 
 func TestACallHasBothIDsAndAList(t *testing.T) {

@@ -128,7 +128,8 @@ func (n *Node) answer(ctx context.Context, m *wire, method string, began time.Ti
 		n.counts.failed.Add(1)
 		n.report(fmt.Errorf("actionhero: %s: %w", method, failed))
 	}
-	if !answer {
+	unfinished := failed != nil && errors.Is(ctx.Err(), context.Canceled) || errors.Is(failed, ErrUnanswered)
+	if !answer || unfinished {
 		return
 	}
 	if m.MessageID == "" && n.opts.Era == Promise18 {
