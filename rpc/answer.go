@@ -121,8 +121,8 @@ func (w *work) returned(began time.Time, body []byte, err error) {
 	b.serving.answered(w)
 }
 
-// endedWith reports whether the error of a handler says only that Run's context has ended: the handler uses that context
-// or one that ends with it, and has stopped before the grace is over.
+// endedWith reports whether the error of a handler says only that Run's context has ended: the handler uses that
+// context or one that ends with it, and has stopped before the grace is over.
 func (s *session) endedWith(err error) bool {
 	return s.run.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(s.run)))
 }

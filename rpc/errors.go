@@ -58,13 +58,13 @@ const (
 	CodeTooLarge   = "too_large"   // the result is larger than a reply may be
 	CodeVersion    = "version"     // the node does not read requests of this version
 	CodeNotOwner   = "not_owner"   // the node no longer owns the connection
-	CodeLeft       = "left"        // the node left while the handler ran, or the handler gave up; callers get ErrNodeLost
+	CodeLeft       = "left"        // the node left while the handler ran, or it gave up; callers get ErrNodeLost
 	CodeDeadline   = "deadline"    // the handler's time is over; callers get context.DeadlineExceeded
 )
 
 // RemoteError is the answer of a handler that failed. A handler may return one to choose the code. With CodeLeft it
-// leaves the call unfinished, as the end of its node does: the call goes to another node if the method is Idempotent, and
-// ends with ErrNodeLost otherwise.
+// leaves the call unfinished, as the end of its node does: the call goes to another node if the method is Idempotent,
+// and ends with ErrNodeLost otherwise.
 type RemoteError struct {
 	Code, Message string
 	// Details are for the caller's program, such as JSON. At most 16 KiB: larger ones are not sent, and Options.OnError

@@ -27,9 +27,9 @@ type session struct {
 // When ctx ends, the node withdraws from its methods. Its handlers have Options.Grace to finish. Then their contexts
 // end, their replies are sent, and Run returns the cause of ctx' end. A call that a handler has not finished by then
 // goes to another node if the method is Idempotent, and ends with ErrNodeLost otherwise. So does a call whose handler
-// returns context.Canceled or the cause of ctx' end after that end. Waiting calls of this process end with an error; new
-// ones wait for the next Run. Run may then be called again, as a node of another name. A second concurrent Run fails
-// immediately.
+// returns context.Canceled or the cause of ctx' end after that end. Waiting calls of this process end with an error;
+// new ones wait for the next Run. Run may then be called again, as a node of another name. A second concurrent Run
+// fails immediately.
 func (b *Bus) Run(ctx context.Context) error {
 	if !b.liveness.running.CompareAndSwap(false, true) {
 		return fmt.Errorf("luatomic: bus %q runs already; call Run once at a time", b.name)

@@ -75,8 +75,8 @@ func (r *Request) Bind(into ...any) error {
 }
 
 // A Handler answers a call. Its result becomes JSON; see Args for the callback era. An error sends no response in the
-// promise eras, and [{}] in the callback era, as callback(error) does. Its context ends with Run, and after Timeout. What
-// Run's end or the handler leaves unfinished (ErrUnanswered) has no response in any era.
+// promise eras, and [{}] in the callback era, as callback(error) does. Its context ends with Run, and after Timeout.
+// What Run's end or the handler leaves unfinished (ErrUnanswered) has no response in any era.
 type Handler func(ctx context.Context, r *Request) (any, error)
 
 // A Message is a message that is neither a call nor a response, such as chat.

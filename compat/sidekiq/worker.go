@@ -136,14 +136,15 @@ func (e nameError) ErrorClass() string { return "NameError" }
 // waits in one blocking command for each queue, up to eight, which a push ends immediately. Queues after the eighth are
 // polled every 2 s. Retries, the dead set and the counters are written as Sidekiq writes them, by the server's clock.
 //
-// When ctx ends, Work takes no more jobs and gives handlers Grace to finish. Then their contexts end, and Work waits for
-// each handler: no job is in its queue again while a handler works on it here. The job of a handler that returns nil is
-// done. The others are put back to be served next, once the last handler has returned. The blocking commands of an idle
-// worker can last up to 2 s longer.
+// When ctx ends, Work takes no more jobs and gives handlers Grace to finish. Then their contexts end, and Work waits
+// for each handler: no job is in its queue again while a handler works on it here. The job of a handler that returns
+// nil is done. The others are put back to be served next, once the last handler has returned. The blocking commands of
+// an idle worker can last up to 2 s longer.
 //
-// Additional keys: luatomic:sidekiq:declined:<id>:<digest of its failures>, a STRING of the time of the first decline, which expires an
-// hour after the last; luatomic:sidekiq:working:<process>, a HASH that maps the number of a job to the length of its
-// queue's key, a colon, that key and the payload, and maps last to the highest number; it stays for a day without jobs.
+// Additional keys: luatomic:sidekiq:declined:<id>:<digest of its failures>, a STRING of the time of the first
+// decline, which expires an hour after the last; luatomic:sidekiq:working:<process>, a HASH that maps the number of a
+// job to the length of its queue's key, a colon, that key and the payload, and maps last to the highest number; it
+// stays for a day without jobs.
 // luatomic:sidekiq:processes, a ZSET of processes scored by the end of their lease in Unix ms.
 // luatomic:sidekiq:rescued, a HASH that maps the id of a job to how many processes died with it; it expires three days
 // after the last death and has at most some 10 000 jobs. Cost: O(1) a job, and a heartbeat of O(log n) and O(1) for

@@ -85,7 +85,8 @@ func TestAClosedQuietTakesNothingMore(t *testing.T) {
 	s := newSite(t, sidekiq.V7)
 	s.enqueue("default", payload("default", "a", ""), payload("default", "b", ""))
 	quiet := make(chan struct{})
-	end := s.work(s.d, &sidekiq.WorkOptions{Concurrency: 1, Quiet: quiet}, func(context.Context, *sidekiq.Delivery) error {
+	opts := &sidekiq.WorkOptions{Concurrency: 1, Quiet: quiet}
+	end := s.work(s.d, opts, func(context.Context, *sidekiq.Delivery) error {
 		close(quiet)
 		return nil
 	})

@@ -132,8 +132,8 @@ func (e argumentError) ErrorClass() string { return "ArgumentError" }
 // move moves a failed job out of the hash; ours is false when it was not there.
 type move func(context.Context) (f fate, ours bool, err error)
 
-// moveWithRetry retries the move of a job that is not done until it succeeds or the job's context ends. A job that is not in the
-// hash was put back by another process, unless an attempt without a reply may have moved it.
+// moveWithRetry retries the move of a job that is not done until it succeeds or the job's context ends. A job that
+// is not in the hash was put back by another process, unless an attempt without a reply may have moved it.
 func (w *worker) moveWithRetry(id int64, j *inFlight, move move) outcome {
 	w.mu.Lock()
 	j.leaves = true

@@ -5,10 +5,11 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
@@ -39,14 +40,16 @@ func consumeCommand() *command {
 LUATOMIC_ATTEMPT (1 for the first), LUATOMIC_ENQUEUED_AT and LUATOMIC_DEADLINE (Unix ms; the lease
 is renewed while CMD runs). Its output goes to stderr. Exit code 0 acks the job; any other delivers
 it again after the back-off, or makes it dead after the last attempt. If the lease is lost, CMD is
-killed: SIGTERM, after 2 s SIGKILL. After Ctrl-C no job is taken, and CMDs may finish within the
-grace; then, or at a second Ctrl-C, they are killed and their jobs returned without a failure.
-After SIGTERM the exit code is 0 if no CMD was killed, unless --drain is unfinished.
+killed: SIGTERM, after 2 s SIGKILL. After Ctrl-C or SIGTERM no job is taken, and CMDs may finish within
+the grace; then, or at a second Ctrl-C, they are killed. Their jobs are returned without a failure, and so is
+the job of a CMD that the same signal ends. SIGTSTP or SIGUSR1 quiets: no job is taken until the end.
+After SIGTERM the exit code is 0 if all CMDs have finished, unless --drain is unfinished.
 A job can run twice, when the machine dies before it is acked: make CMD idempotent.
 Several queues are served in order, or at random by weight: mail,3 low,1. They share a --tag.
 In a dialect of Sidekiq CMD gets the payload; the job's own retry decides how often, and Sidekiq's
 back-off when.`,
-		output:  `{"acked","retried","dead"} at the end`,
+		output: `{"acked","retried","dead","returned","dropped"} at the end; returned: without a failure, not begun
+  or ended with this program; dropped: deleted undone (expired, cancelled; in a dialect failed without a retry)`,
 		example: `luatomic consume mail -c 4 --drain -- sh -c 'jq -r .to'`,
 		flags: func(fs *flag.FlagSet) {
 			fs.IntVar(&c.concurrency, "c", 1, "`N` commands run at a time")
@@ -117,9 +120,32 @@ func (c *consumeCmd) checkNative(s *session) error {
 }
 
 type consumeResult struct {
-	Acked   int `json:"acked"`
-	Retried int `json:"retried"`
-	Dead    int `json:"dead"`
+	Acked    int `json:"acked"`
+	Retried  int `json:"retried"`
+	Dead     int `json:"dead"`
+	Returned int `json:"returned"`
+	Dropped  int `json:"dropped"`
+}
+
+// errQuiet ends the takes of a worker that a signal has quieted.
+var errQuiet = errors.New("quiet")
+
+// watch says what the signals do to the running commands, and does it: until the returned function is called.
+func (c *consumeCmd) watch() (release func()) {
+	sg := c.s.signals
+	sg.quiets()
+	quiet := context.AfterFunc(sg.quiet, func() {
+		c.s.note("luatomic: quiet; no job is taken any more, running commands may finish; SIGTERM or Ctrl-C ends it")
+	})
+	stop := context.AfterFunc(sg.stop, func() {
+		c.s.note("luatomic: stopping; running commands may finish within %v; Ctrl-C again kills them", c.grace)
+	})
+	bounded := sg.bound(c.grace)
+	return func() {
+		quiet()
+		stop()
+		bounded()
+	}
 }
 
 func (c *consumeCmd) run(s *session) error {
@@ -141,20 +167,44 @@ func (c *consumeCmd) run(s *session) error {
 			s.foresee(s.signals.stop, source.Queue)
 		}
 	}
-	defer context.AfterFunc(s.signals.stop, func() {
-		s.note("luatomic: stopping; running commands may finish within %v; Ctrl-C again kills them", c.grace)
-	})()
-	out, err := queue.ConsumeAll(s.signals.stop, &queue.ConsumeOptions{
-		Concurrency: c.concurrency,
-		Backoff:     c.delay,
-		Grace:       max(c.grace, 1), // 0 would mean the default
-		Drain:       c.drain,
-		OnError:     s.warnRarely(),
-	}, c.work, from...)
-	if emitErr := s.emit(consumeResult{Acked: out.Acked, Retried: out.Retried, Dead: out.Dead}); emitErr != nil {
+	out, err := c.consume(from)
+	if emitErr := s.emit(out); emitErr != nil {
 		return errors.Join(err, emitErr)
 	}
 	return err
+}
+
+// consume runs the command for each job until a signal or an empty queue ends it. A quiet worker takes nothing, and
+// stays until it is stopped: a supervisor would start one that ends anew.
+func (c *consumeCmd) consume(from []queue.Source) (consumeResult, error) {
+	defer c.watch()()
+	taking, end := context.WithCancelCause(c.s.signals.stop)
+	defer end(nil)
+	defer context.AfterFunc(c.s.signals.quiet, func() { end(errQuiet) })()
+	var failed atomic.Int64
+	warn := c.s.warnRarely()
+	out, err := queue.ConsumeAll(taking, &queue.ConsumeOptions{
+		Concurrency: c.concurrency,
+		Backoff:     c.delay,
+		Grace:       math.MaxInt64, // await ends the commands, and so the handlers
+		Drain:       c.drain,
+		OnError: func(err error) {
+			of, ok := errors.AsType[*queue.JobError](err)
+			if ok && of.Declined == 0 && of.Outcome == queue.OutcomeRetried {
+				failed.Add(1)
+			}
+			warn(err)
+		},
+	}, c.work, from...)
+	if errors.Is(err, errQuiet) {
+		<-c.s.signals.stop.Done()
+		err = errInterrupted
+	}
+	retried := int(failed.Load())
+	return consumeResult{
+		Acked: out.Acked, Retried: retried, Dead: out.Dead,
+		Returned: out.Retried - retried, Dropped: out.Expired + out.Cancelled,
+	}, err
 }
 
 // sources opens the queues.
@@ -193,27 +243,17 @@ func (c *consumeCmd) work(ctx context.Context, d *queue.Delivery) error {
 	cmd.Stdin = bytes.NewReader(d.Body)
 	// A file, so that the output does not depend on how fast this process reads.
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	running, err := startChild(cmd, false)
+	running, err := c.s.startChild(cmd, false)
 	if err != nil {
 		return queue.Decline(err) // the command has not begun
 	}
-	select {
-	case <-running.done:
-		if err := running.err(); err != nil {
-			return err
-		}
-		return nil
-	case <-ctx.Done():
-		c.s.kill(running)
-		return fmt.Errorf("command killed: %w", context.Cause(ctx))
-	case <-c.s.signals.hard.Done():
-		c.s.kill(running)
+	err = c.s.await(ctx, running)
+	if unfinished, ok := errors.AsType[*unfinishedError](err); ok {
 		c.s.warn(&queue.JobError{
 			Queue: d.Queue().Name(), Tag: d.Queue().Tag(), ID: d.ID, Kind: d.Kind, Attempt: d.Attempt,
-			Outcome: queue.OutcomeRetried, Err: errKilled,
+			Outcome: queue.OutcomeRetried, Err: unfinished,
 		})
-		return queue.Snooze(0) // it is no failure of the command
+		return queue.Snooze(0)
 	}
+	return err
 }
-
-var errKilled = errors.New("the command was killed by a second interrupt")

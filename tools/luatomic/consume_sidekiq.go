@@ -20,9 +20,7 @@ func (c *consumeCmd) runSidekiq(client lua.Client) error {
 	if err != nil {
 		return err
 	}
-	defer context.AfterFunc(c.s.signals.stop, func() {
-		c.s.note("luatomic: stopping; running commands may finish within %v; Ctrl-C again kills them", c.grace)
-	})()
+	defer c.watch()()
 	queues := make([]sidekiq.Queue, len(c.weighted))
 	for i, w := range c.weighted {
 		queues[i] = sidekiq.Queue{Name: w.name, Weight: w.weight}
@@ -32,6 +30,7 @@ func (c *consumeCmd) runSidekiq(client lua.Client) error {
 		Concurrency: c.concurrency,
 		Lease:       c.lease,
 		Grace:       max(c.grace, 1), // 0 would mean the default
+		Quiet:       c.s.signals.quiet.Done(),
 		WebUI:       true,
 		AllowFields: c.allowed,
 		OnError:     func(err error, job *sidekiq.Delivery) { c.s.warn(ofJob(err, job)) },
@@ -40,7 +39,10 @@ func (c *consumeCmd) runSidekiq(client lua.Client) error {
 		c.s.note("luatomic: stopped from Sidekiq's Busy page")
 		err = nil
 	}
-	if emitErr := c.s.emit(consumeResult{Acked: out.Done, Retried: out.Retried + out.Declined, Dead: out.Dead}); emitErr != nil {
+	if emitErr := c.s.emit(consumeResult{
+		Acked: out.Done, Retried: out.Retried, Dead: out.Dead, Returned: out.Returned + out.Declined,
+		Dropped: out.Dropped,
+	}); emitErr != nil {
 		return errors.Join(err, emitErr)
 	}
 	return err
@@ -70,21 +72,17 @@ func (c *consumeCmd) perform(ctx context.Context, job *sidekiq.Delivery) error {
 	cmd.Stdin = bytes.NewReader(job.Payload)
 	// A file, so that the output does not depend on how fast this process reads.
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	running, err := startChild(cmd, false)
+	running, err := c.s.startChild(cmd, false)
 	if err != nil {
 		return sidekiq.Decline(err) // the command has not begun
 	}
-	select {
-	case <-running.done:
-		if err := running.err(); err != nil {
-			return fmt.Errorf("job %q, attempt %d: %w", job.JID, job.Retried+1, err)
-		}
+	if err = c.s.await(ctx, running); err == nil {
 		return nil
-	case <-ctx.Done():
-		c.s.kill(running)
-		return fmt.Errorf("job %q: command killed: %w", job.JID, context.Cause(ctx))
-	case <-c.s.signals.hard.Done():
-		c.s.kill(running)
-		return sidekiq.RetryIn(0, errors.New("command killed: the worker was interrupted twice"))
 	}
+	err = fmt.Errorf("job %q, attempt %d: %w", job.JID, job.Retried+1, err)
+	if _, ok := errors.AsType[*unfinishedError](err); ok {
+		c.s.warn(fmt.Errorf("%w; it is returned", err))
+		return fmt.Errorf("%w: %w", sidekiq.ErrStopped, err)
+	}
+	return err
 }

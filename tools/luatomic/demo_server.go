@@ -32,7 +32,7 @@ func startPrivate(ctx context.Context, s *session) (*privateServer, error) {
 		if err != nil {
 			continue
 		}
-		server, err := startBinary(ctx, path)
+		server, err := startBinary(ctx, s, path)
 		if err == nil {
 			return server, nil
 		}
@@ -54,7 +54,7 @@ func startPrivate(ctx context.Context, s *session) (*privateServer, error) {
 
 const startWithin = 20 * time.Second
 
-func startBinary(ctx context.Context, path string) (*privateServer, error) {
+func startBinary(ctx context.Context, s *session, path string) (*privateServer, error) {
 	dir, socket, err := socketdir.Make("luatomic-demo-")
 	if err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func startBinary(ctx context.Context, path string) (*privateServer, error) {
 		"--save", "", "--appendonly", "no", "--daemonize", "no")
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
-	running, err := startChild(cmd, false)
+	running, err := s.startChild(cmd, false)
 	if err != nil {
 		_ = os.RemoveAll(dir)
 		return nil, err

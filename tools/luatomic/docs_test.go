@@ -40,6 +40,19 @@ func TestCommandsOfTheOnCallPageParse(t *testing.T) {
 	require.Error(t, err)
 }
 
+// Each command of a unit or manifest is one that luatomic runs.
+func TestCommandsOfTheDeployPageParse(t *testing.T) {
+	t.Parallel()
+	plain := strings.NewReplacer("[luatomic, ", "luatomic ", ",", "", `"`, "", "]", "")
+	text := plain.Replace(page(t, "docs/deploy.md"))
+	found := regexp.MustCompile(`(?m)luatomic (consume .* -- \S+)$`).FindAllStringSubmatch(text, -1)
+	require.Len(t, found, 4)
+	for _, m := range found {
+		_, _, err := parseCommand(strings.Fields(m[1]), io.Discard, io.Discard)
+		require.NotErrorAs(t, err, new(*usageError), m[0])
+	}
+}
+
 // The page names each command in its table, and each flag.
 func TestThePageHasAllCommands(t *testing.T) {
 	t.Parallel()

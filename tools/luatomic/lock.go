@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -47,9 +46,9 @@ not know what was done: the next process that gets it runs its CMD too. Readers
 name, which is a lock of its own.
 In another dialect a lock has no order, and no fence but that of --dialect plain with --fence; it
 refuses the flags that it cannot honour, and the token is the value of its key.
-SIGINT, SIGTERM and SIGHUP go to CMD; SIGKILL of this process also ends CMD on Linux, but not what
-CMD has started. The lock is released when CMD has ended, in whatever way; a third Ctrl-C after that
-does not wait for the release.
+SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGABRT, SIGUSR1 and SIGUSR2 go to CMD, without a terminal SIGTSTP and
+SIGCONT too; SIGKILL of this process also ends CMD on Linux, but not what CMD has started. The lock is
+released when CMD has ended, in whatever way; a third Ctrl-C after that does not wait for the release.
 The exit code is CMD's, 128 plus the number if a signal ended it, 127 if CMD is not found, 126 if it
 cannot run; 75 to try later: the lock is held, --replicas did not confirm it, or --wait is over; 1 if
 the lock was lost, the server cannot be used, or CMD ended with 0 and the release was not confirmed.`,
@@ -271,15 +270,11 @@ func (l *lockCmd) runChild(s *session, keep func(context.Context) context.Contex
 	if kept.Err() != nil {
 		return nil, fmt.Errorf("%w; the command was not started", context.Cause(kept))
 	}
-	running, err := startChild(cmd, true)
+	running, err := s.startChild(cmd, true)
 	if err != nil {
 		return asShell(fmt.Errorf("cannot run %q: %w", s.child[0], err)), nil
 	}
-	defer s.signals.forwardTo(func(sig os.Signal) {
-		if number, ok := sig.(syscall.Signal); ok {
-			signalGroup(cmd, number)
-		}
-	})()
+	defer s.signals.pass(running)()
 	select {
 	case <-running.done:
 	case <-kept.Done():

@@ -66,8 +66,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case err != nil:
 		return conclude(stderr, cmd, err)
 	}
-	s.signals = watchSignals()
+	s.signals = watchSignals(s.children.kill)
 	defer s.signals.close()
+	defer s.children.kill() // whatever the way out, no command outlives it
 	if err = cmd.run(s); errors.Is(err, errInterrupted) && s.drained() {
 		err = nil
 	}

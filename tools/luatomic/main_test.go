@@ -81,8 +81,10 @@ type env struct {
 	t      *testing.T
 	url    string
 	prefix string
-	stdin  io.Reader
-	extra  []string
+	// channel is one of the test's own, for a dialect that has it in place of a prefix.
+	channel string
+	stdin   io.Reader
+	extra   []string
 }
 
 // shared is an environment on the shared server, under a prefix of the test's own.
@@ -105,11 +107,20 @@ func (e *env) line(args []string) []string {
 
 func (e *env) start(args ...string) *cli {
 	e.t.Helper()
+	return e.startWith(nil, args...)
+}
+
+// startWith starts the program with another stderr, unless that is nil.
+func (e *env) startWith(stderr io.Writer, args ...string) *cli {
+	e.t.Helper()
 	c := &cli{t: e.t, cmd: exec.Command(os.Args[0])}
 	c.cmd.Args = e.line(args)
 	c.cmd.Env = append(os.Environ(), asCLI+"=1", "REDIS_URL="+e.url)
 	c.cmd.Env = append(c.cmd.Env, e.extra...)
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = e.stdin, &c.stdout, &c.stderr
+	if stderr != nil {
+		c.cmd.Stderr = stderr
+	}
 	c.cmd.WaitDelay = time.Second
 	require.NoError(e.t, c.cmd.Start())
 	e.t.Cleanup(func() { _ = c.cmd.Process.Kill() })
@@ -146,7 +157,7 @@ func (e *env) run(args ...string) *cli {
 func (c *cli) wait() int {
 	c.t.Helper()
 	if !c.ended {
-		late := time.AfterFunc(3*within, func() { _ = c.cmd.Process.Signal(syscall.SIGQUIT) })
+		late := time.AfterFunc(3*within, func() { _ = c.cmd.Process.Signal(syscall.SIGTRAP) }) // its stacks
 		defer late.Stop()
 		_ = c.cmd.Wait() // the code says it
 		c.ended, c.code = true, c.cmd.ProcessState.ExitCode()

@@ -231,7 +231,7 @@ func TestConsumeInterruptGrace(t *testing.T) {
 	c := e.start("consume", "q", "--grace", "50ms", "--", "sh", "-c", script)
 	c.shows("started")
 	c.signal(os.Interrupt)
-	holds(t, c.exits(exitInterrupted).object(), map[string]any{"acked": 0, "retried": 1, "dead": 0})
+	holds(t, c.exits(exitInterrupted).object(), map[string]any{"acked": 0, "retried": 0, "dead": 0, "returned": 1})
 	require.Equal(t, 1, e.stats("q").Ready)
 	goes(t, c.stderr.String(), "started ")
 }
@@ -248,7 +248,7 @@ func TestConsumeInterruptTwice(t *testing.T) {
 	c.signal(os.Interrupt)
 	c.shows("stopping")
 	c.signal(os.Interrupt)
-	holds(t, c.exits(exitInterrupted).object(), map[string]any{"acked": 0, "retried": 2, "dead": 0})
+	holds(t, c.exits(exitInterrupted).object(), map[string]any{"acked": 0, "retried": 0, "dead": 0, "returned": 2})
 	require.Equal(t, 3, e.stats("q").Ready)
 	require.Contains(t, c.stderr.String(),
 		`attempt 1: the command was killed by a second interrupt; it is delivered again`)

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/luatomic/luatomic/compat/actionhero"
 	"github.com/luatomic/luatomic/queue"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -46,21 +47,28 @@ func (c *rpcServeCmd) runChild(ctx context.Context, in []byte, out childOutput, 
 	cmd.Env = append(cmd.Env, env...)
 	said := &firstLine{to: c.s}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(c.input(in)), out, said
-	running, err := startChild(cmd, false)
+	running, err := c.s.startChild(cmd, false)
 	if err != nil {
 		c.s.warn(fmt.Errorf("call %q: %w", call.ID, err))
 		return &rpc.RemoteError{Code: rpc.CodeInternal, Message: "the command cannot be started"}
 	}
-	select {
-	case <-running.done:
-		return c.ended(running, out, said)
-	case <-ctx.Done():
-		c.s.kill(running)
+	err = c.s.await(ctx, running)
+	switch unfinished, ok := errors.AsType[*unfinishedError](err); {
+	case ok:
+		c.s.warn(fmt.Errorf("call %q: %w; it is not answered", call.ID, unfinished))
+		return c.left(unfinished)
+	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
 		return fmt.Errorf("the command was killed: %s: %w", c.why(ctx), context.Cause(ctx))
-	case <-c.s.signals.hard.Done():
-		c.s.kill(running)
-		return &rpc.RemoteError{Code: rpc.CodeError, Message: "the command was killed: its node was interrupted twice"}
 	}
+	return c.ended(running, out, said)
+}
+
+// left gives a call up without an answer, as a node that is gone does: another node can run it if it may run twice.
+func (c *rpcServeCmd) left(unfinished error) error {
+	if c.hero.dialect != "" {
+		return fmt.Errorf("%w: %w", actionhero.ErrUnanswered, unfinished)
+	}
+	return &rpc.RemoteError{Code: rpc.CodeLeft, Message: unfinished.Error()}
 }
 
 // why is the reason that the context of a handler ended. Only the caller of a node that

@@ -30,6 +30,8 @@ type session struct {
 	args    []string
 	child   []string
 	signals *signals
+	// children are the commands that this run has started.
+	children children
 	// lasting is set by a command that runs until it is stopped: SIGTERM is its ordinary end.
 	lasting bool
 	cut     atomic.Bool // a CMD or a request was cut short after the first signal
@@ -118,10 +120,17 @@ func (s *session) kill(running *child) {
 	running.terminate()
 }
 
-// drained reports whether SIGTERM has ended a lasting command that then finished all it had begun: what a manager of
-// services sends is no failure.
+// drained reports whether a manager of services has ended a lasting command, which then finished all it had begun: that
+// is no failure.
 func (s *session) drained() bool {
-	return s.lasting && !s.cut.Load() && s.signals.hard.Err() == nil && s.signals.stoppedBy() == syscall.SIGTERM
+	if !s.lasting || s.cut.Load() || s.signals.hard.Err() != nil {
+		return false
+	}
+	switch s.signals.stoppedBy() {
+	case syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGABRT:
+		return true
+	}
+	return false
 }
 
 // lose notes that an output is closed, and ends the command as an interrupt does: its

@@ -2,41 +2,64 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 )
 
-// signals turns interrupts into contexts: the first ends stop, after which a
-// command finishes what is in flight; the second ends hard, which cuts that short;
-// the third ends the program.
+// effect is what a signal does to every command. A command that has lent its signals to a child passes them on instead.
+type effect int
+
+const (
+	ends      effect = iota + 1 // the first one ends stop; another one changes nothing
+	escalates                   // a terminal's key: the first one ends stop, the second hard, the third the program
+	quiets                      // ends quiet, in a command that can be quiet
+)
+
+// signals turns signals into contexts. The first that asks for an end ends stop, after which a command finishes what is
+// in flight. A second interrupt ends hard, which cuts that short; the third ends the program. A supervisor repeats its
+// signals without impatience, so that only interrupts count.
 type signals struct {
 	stop, hard context.Context
+	// over ends when running commands may run no longer: with hard, or before, when bound says so.
+	over context.Context
+	// quiet ends when a worker may take nothing more.
+	quiet context.Context
 
 	got  chan os.Signal
 	pipe chan os.Signal // never received from
 	done chan struct{}
 
-	endStop context.CancelCauseFunc
+	endStop, endHard, endOver context.CancelCauseFunc
+	endQuiet                  context.CancelFunc
+	lastly                    func() // before the program ends at a third interrupt
 
 	mu      sync.Mutex
 	forward func(os.Signal) // takes the signals instead, when set
 	first   os.Signal       // the one that ended stop
 }
 
-func watchSignals() *signals {
-	s := &signals{got: make(chan os.Signal, 8), pipe: make(chan os.Signal, 1), done: make(chan struct{})}
-	list := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	// Under nohup SIGHUP stays ignored. Otherwise a closed terminal would leave children
-	// behind, which are in process groups of their own.
-	if !signal.Ignored(syscall.SIGHUP) {
-		list = append(list, syscall.SIGHUP)
+// errGraceOver ends over.
+var errGraceOver = errors.New("the command was killed: its grace is over")
+
+func watchSignals(lastly func()) *signals {
+	s := &signals{
+		got: make(chan os.Signal, 8), pipe: make(chan os.Signal, 1), done: make(chan struct{}), lastly: lastly,
 	}
-	stop, endStop := context.WithCancelCause(context.Background())
-	hard, endHard := context.WithCancelCause(context.Background())
-	s.stop, s.hard, s.endStop = stop, hard, endStop
-	signal.Notify(s.got, list...)
+	s.stop, s.endStop = context.WithCancelCause(context.Background())
+	s.hard, s.endHard = context.WithCancelCause(context.Background())
+	s.over, s.endOver = context.WithCancelCause(s.hard)
+	s.quiet, s.endQuiet = context.WithCancel(context.Background())
+	for sig, does := range effects {
+		// Under nohup SIGHUP stays ignored. Otherwise a closed terminal would leave children
+		// behind, which are in process groups of their own.
+		if does != quiets && (sig != syscall.SIGHUP || !signal.Ignored(sig)) {
+			signal.Notify(s.got, sig)
+		}
+	}
 	// A closed output is an error of the write, which ends the command in order: the signal
 	// would leave children, leases and a server behind.
 	signal.Notify(s.pipe, syscall.SIGPIPE)
@@ -46,20 +69,25 @@ func watchSignals() *signals {
 			case <-s.done:
 				return
 			case sig := <-s.got:
-				switch {
-				case s.taken(sig):
-				case hard.Err() == nil:
-					endHard(errInterrupted)
-				default:
-					os.Exit(exitInterrupted)
-				}
+				s.handle(sig)
 			}
 		}
 	}()
 	return s
 }
 
-// taken passes the signal to a child, or ends stop. It reports whether it did either.
+func (s *signals) handle(sig os.Signal) {
+	switch taken := s.taken(sig); {
+	case taken || effects[sig] != escalates:
+	case s.hard.Err() == nil:
+		s.endHard(errInterrupted)
+	default:
+		s.lastly()
+		os.Exit(exitInterrupted)
+	}
+}
+
+// taken passes the signal to a child, or ends stop or quiet. It reports whether it did.
 func (s *signals) taken(sig os.Signal) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,16 +95,53 @@ func (s *signals) taken(sig os.Signal) bool {
 		s.forward(sig)
 		return true
 	}
-	return s.interruptedBy(sig)
+	switch effects[sig] {
+	case ends, escalates:
+		return s.stoppedWith(sig)
+	case quiets:
+		s.endQuiet()
+		return true
+	}
+	return false
 }
 
-// forwardTo passes the signals to f until stop is called, and the one that came before, if any.
-func (s *signals) forwardTo(f func(os.Signal)) (stop func()) {
+// quiets lets the signals that quiet a worker do so, where the command is one. Elsewhere they have the system's effect.
+func (s *signals) quiets() {
+	for sig, does := range effects {
+		if does == quiets {
+			signal.Notify(s.got, sig)
+		}
+	}
+}
+
+// bound ends over when the grace after stop is over.
+func (s *signals) bound(grace time.Duration) (release func()) {
+	var timer *time.Timer
+	kept := context.AfterFunc(s.stop, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		timer = time.AfterFunc(grace, func() { s.endOver(errGraceOver) })
+	})
+	return func() {
+		kept()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if timer != nil {
+			timer.Stop()
+		}
+	}
+}
+
+// forwardTo passes the signals, and the further ones, to f until stop is called, and the one that came before, if any.
+func (s *signals) forwardTo(f func(os.Signal), further ...os.Signal) (stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forward = f
 	if s.first != nil {
 		f(s.first)
+	}
+	if len(further) > 0 {
+		signal.Notify(s.got, further...)
 	}
 	return func() {
 		s.mu.Lock()
@@ -89,11 +154,11 @@ func (s *signals) forwardTo(f func(os.Signal)) (stop func()) {
 func (s *signals) interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.interruptedBy(os.Interrupt)
+	s.stoppedWith(os.Interrupt)
 }
 
-// interruptedBy ends stop, unless it has ended. The caller holds the lock.
-func (s *signals) interruptedBy(sig os.Signal) bool {
+// stoppedWith ends stop, unless it has ended. The caller holds the lock.
+func (s *signals) stoppedWith(sig os.Signal) bool {
 	if s.first != nil {
 		return false
 	}

@@ -11,7 +11,7 @@ import (
 // A signal that arrives after the lock and before its child is known reaches the child as what it is.
 func TestSignalBeforeTheChildIsPassedOn(t *testing.T) {
 	t.Parallel()
-	s := watchSignals()
+	s := watchSignals(func() {})
 	defer s.close()
 	s.got <- syscall.SIGHUP
 	<-s.stop.Done()

@@ -22,6 +22,8 @@ const (
 
 func suspend() {}
 
+func inForeground() bool { return false }
+
 // terminal is never lent where job control is unknown.
 type terminal struct{}
 

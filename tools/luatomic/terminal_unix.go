@@ -61,6 +61,17 @@ func suspend() {
 	<-resumed
 }
 
+// inForeground reports whether a terminal's keys send their signals to this process.
+func inForeground() bool {
+	tty, err := os.OpenFile("/dev/tty", os.O_RDONLY|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return false // it has none
+	}
+	defer func() { _ = tty.Close() }()
+	t := &terminal{fd: tty.Fd()}
+	return t.foreground() == int32(syscall.Getpgrp())
+}
+
 // terminal is lent to a child: a group in the background that reads from its
 // terminal would be stopped. This process does what a shell does for a job: it takes
 // the terminal back when the child stops or ends.

@@ -73,9 +73,24 @@ func TestWebTerminatedInARequest(t *testing.T) {
 	require.Empty(t, page.stderr.String())
 }
 
+// Each signal by which a manager of services ends a command ends one that lasts, and is no failure of it. That of a
+// terminal is: somebody wanted to see more.
 func TestLastingCommandsTerminated(t *testing.T) {
 	t.Parallel()
-	e := shared(t)
+	for sig, code := range map[syscall.Signal]int{
+		syscall.SIGTERM: exitDone, syscall.SIGQUIT: exitDone, syscall.SIGABRT: exitDone,
+		syscall.SIGINT: exitInterrupted,
+	} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			lastingEnd(shared(t), sig, code)
+		})
+	}
+}
+
+// lastingEnd checks that each command that lasts ends with that code.
+func lastingEnd(e *env, sig syscall.Signal, code int) {
+	t := e.t
 	e.push("a", queue.Job{Delay: 20 * time.Millisecond})
 	promoter := e.start("promote", "--watch", "a")
 	luatomictest.Eventually(t, within, "it moves the job", func() bool { return len(promoter.objects()) > 0 })
@@ -83,10 +98,23 @@ func TestLastingCommandsTerminated(t *testing.T) {
 	luatomictest.Eventually(t, within, "it listens", func() bool { return len(page.objects()) > 0 })
 	counting := e.start("stats", "a", "--watch", "20ms")
 	luatomictest.Eventually(t, within, "it counts", func() bool { return len(counting.objects()) > 0 })
+	hero := *e
+	hero.prefix = ""
+	heroNode := hero.start("rpc", "serve", "api.m", "--dialect", "actionhero", "--channel",
+		strings.TrimSuffix(e.prefix, ":"), "--", "cat")
+	heroNode.shows("Ctrl-C ends it")
+	worker := e.start("consume", "b", "--", "cat")
+	sidekiq := e.start("consume", "c", "--dialect", "sidekiq7", "--", "cat")
+	pushes := map[*cli][]string{worker: {"push", "b", "--raw"}, sidekiq: {"push", "c", "--dialect", "sidekiq7"}}
+	for c, job := range pushes {
+		e.with(`{"class":"A","args":["it runs"]}` + "\n").run(job...).exits(exitDone)
+		c.shows("it runs")
+	}
 	for c, code := range map[*cli]int{
-		promoter: exitDone, page: exitDone, e.serve("cat", "--", "cat"): exitDone, counting: exitInterrupted,
+		promoter: code, page: code, e.serve("cat", "--", "cat"): code, heroNode: code, worker: code, sidekiq: code,
+		counting: exitInterrupted,
 	} {
-		c.signal(syscall.SIGTERM)
+		c.signal(sig)
 		c.exits(code)
 	}
 }
