@@ -11,10 +11,10 @@ STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.0
 NEWEST_REDIS = github.com/redis/go-redis/v9@latest
 
 .DEFAULT_GOAL := help
-.PHONY: help generate verify test test-modules race bench bench-all bench-page drill interop browser cover-lua mutate precision lint platforms newest redis
+.PHONY: help generate verify test test-modules race bench bench-all bench-page instructions drill interop browser cover-lua mutate precision lint platforms newest redis
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 generate: ## write the generated Go anew from the scripts
 	$(GO) generate ./gen ./compat/... ./examples/...
@@ -46,6 +46,10 @@ bench-all: redis ## luatomic, raw commands and peers in one run, on a container 
 
 bench-page: ## plots, docs/benchmarks.md and the figures of the README from bench/result.json
 	cd bench && $(GO) run . publish
+
+instructions: redis ## fail if a call's instructions on the server differ from bench/instructions.json; ARGS=-renew writes it, ROWS=lock counts some
+	@sh tools/ci/ensure-valgrind.sh
+	cd bench && $(GO) run . instructions $(if $(ROWS),-rows '$(ROWS)') $(ARGS)
 
 drill: redis ## the long fault runs: everything at once, kills, a model, a million due, a million calls; seeds are printed
 	LUATOMIC_DRILL=1 $(GO) test -v -timeout 60m -run 'TestDrill' ./internal/drill $(ARGS)

@@ -102,7 +102,7 @@ func TestAQuickOrPartialResultIsNeitherWrittenNorPublishedAsTheResult(t *testing
 		require.ErrorContains(t, command(t.Context(), run), "a result "+tc.why+" is not published")
 		root, trial := t.TempDir(), sample(1)
 		trial.Options = tc.options
-		require.ErrorContains(t, publish(trial, sample(1), root), tc.why+" is not published")
+		require.ErrorContains(t, publish(trial, sample(1), new(instructions), root), tc.why+" is not published")
 		left, err := os.ReadDir(root)
 		require.NoError(t, err)
 		require.Empty(t, left)

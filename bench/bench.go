@@ -58,8 +58,9 @@ type bench struct {
 	probe   *redis.Client
 	pins    *pinning
 	opts    options
-	space   string   // in the name of every key of one entrant
-	closers []func() // of that entrant
+	lease   time.Duration // of a node; 0: the default
+	space   string        // in the name of every key of one entrant
+	closers []func()      // of that entrant
 }
 
 // measure runs all rows that match, one after the other.

@@ -17,7 +17,9 @@ func TestThePageIsMadeOfTheResult(t *testing.T) {
 	plots := t.TempDir()
 	require.NoError(t, os.WriteFile(plots+"/push-batch.svg", nil, 0o600))
 	var page bytes.Buffer
-	require.NoError(t, writePage(&page, sample(100), sample(50), plots))
+	counts := &instructions{Rows: map[string]float64{"raw: PING": 3000}}
+	require.NoError(t, writePage(&page, sample(100), sample(50), counts, plots))
+	require.Contains(t, page.String(), "| PING | 3.00 |")
 	require.Contains(t, page.String(), "(plots/push-batch.svg)\n\n`make bench-all ROWS='^push/batch=1'`")
 	require.NotContains(t, page.String(), "lock-pairs.svg", "a plot that is not there is not shown")
 	require.Contains(t, page.String(),
@@ -35,7 +37,9 @@ func TestPageAndReadmeShowTheResultFile(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(root+"/README.md", readme, 0o600))
-	require.NoError(t, publish(r, first, root))
+	counts, err := loadInstructions(instructionsFile)
+	require.NoError(t, err)
+	require.NoError(t, publish(r, first, counts, root))
 	for _, name := range []string{"README.md", "docs/benchmarks.md"} {
 		have, err := os.ReadFile("../" + name)
 		require.NoError(t, err)

@@ -5,6 +5,7 @@
 //	go run . compare OLD NEW                                      print what changed between two result files
 //	go run . plot FILE FOLDER                                     draw the plots of a result file as SVG
 //	go run . publish                                              write plots, docs/benchmarks.md and the README
+//	go run . instructions [-renew]                                count the server's instructions by callgrind
 package main
 
 import (
@@ -16,11 +17,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"syscall"
 	"time"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := command(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -37,7 +39,8 @@ const usage = `usage: bench run [-quick] [-url URL] [-rows REGEXP] [-rounds N] [
        bench table FILE
        bench compare OLD NEW
        bench plot FILE FOLDER
-       bench publish`
+       bench publish
+       bench instructions [-renew] [-server PROGRAM] [-rows REGEXP] [-table FILE]`
 
 func command(ctx context.Context, args []string) error {
 	if len(args) == 0 {
@@ -47,6 +50,8 @@ func command(ctx context.Context, args []string) error {
 	switch {
 	case name == "run":
 		return runCommand(ctx, rest)
+	case name == "instructions":
+		return instructionsCommand(ctx, rest)
 	case name == "hold" && len(rest) == 4: // started by a run, which kills it
 		waiters, err := strconv.Atoi(rest[3])
 		if err != nil {
@@ -76,17 +81,26 @@ func command(ctx context.Context, args []string) error {
 		}
 		return drawAll(r, rest[1])
 	case name == "publish" && len(rest) == 0: // in the folder bench
-		r, err := load(resultFile)
-		if err != nil {
-			return err
-		}
-		first, err := load("first.json")
-		if err != nil {
-			return err
-		}
-		return publish(r, first, "..")
+		return publishAll()
 	}
 	return fmt.Errorf("unknown command %q\n%s", args, usage)
+}
+
+// publishAll publishes what the folder of the benchmarks has.
+func publishAll() error {
+	r, err := load(resultFile)
+	if err != nil {
+		return err
+	}
+	first, err := load("first.json")
+	if err != nil {
+		return err
+	}
+	counts, err := loadInstructions(instructionsFile)
+	if err != nil {
+		return err
+	}
+	return publish(r, first, counts, "..")
 }
 
 func runCommand(ctx context.Context, args []string) error {

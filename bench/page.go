@@ -10,7 +10,7 @@ import (
 )
 
 // publish writes all that shows a result, below root: the plots, docs/benchmarks.md and the figures of the README.
-func publish(r, first *result, root string) error {
+func publish(r, first *result, counts *instructions, root string) error {
 	if why := r.Options.trial(); why != "" {
 		return fmt.Errorf("the result of %s, %s is not published: make bench-all without -quick and ROWS writes one "+
 			"that is", r.Date.Format("2006-01-02 15:04"), why)
@@ -19,7 +19,7 @@ func publish(r, first *result, root string) error {
 		return err
 	}
 	var page bytes.Buffer
-	if err := writePage(&page, r, first, filepath.Join(root, "docs", "plots")); err != nil {
+	if err := writePage(&page, r, first, counts, filepath.Join(root, "docs", "plots")); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(root, "docs", "benchmarks.md"), page.Bytes(), 0o644); err != nil {
@@ -38,13 +38,14 @@ func publish(r, first *result, root string) error {
 }
 
 // writePage writes docs/benchmarks.md from a result: the plots, each with the command that repeats it, the table, and
-// what has changed since the first result.
-func writePage(w io.Writer, r, first *result, plots string) error {
+// the instructions of the server, and what has changed since the first result.
+func writePage(w io.Writer, r, first *result, counts *instructions, plots string) error {
 	fmt.Fprint(w, `# Benchmarks
 
-`+"`make bench-page`"+` writes this page from [bench/result.json](../bench/result.json); do not edit it.
-[bench/README.md](../bench/README.md) says what is measured and how. In the plots, the dashed grey line is the raw
-command and the thick line is luatomic. The plots and the table also show where luatomic is behind.
+`+"`make bench-page`"+` writes this page from [bench/result.json](../bench/result.json) and
+[bench/instructions.json](../bench/instructions.json); do not edit it. [bench/README.md](../bench/README.md) says what
+is measured and how. In the plots, the dashed grey line is the raw command and the thick line is luatomic. The plots and
+the tables also show where luatomic is behind.
 
 `)
 	for _, f := range figures {
@@ -58,6 +59,7 @@ command and the thick line is luatomic. The plots and the table also show where 
 	if err := writeTable(w, r); err != nil {
 		return err
 	}
+	counts.write(w)
 	if first.Date.Equal(r.Date) {
 		return nil
 	}

@@ -92,7 +92,7 @@ func (p *program) push(n int) func(*bench) (work, error) {
 		})
 		return func(span time.Duration) (metrics, error) {
 			var rate float64
-			_, asked := fmt.Fprintf(in, "%.3f\n", span.Seconds())
+			_, asked := fmt.Fprintf(in, "%.6f\n", span.Seconds())
 			_, answered := fmt.Fscan(out, &rate)
 			return metrics{"per_s": rate}, errors.Join(asked, answered)
 		}, nil

@@ -90,7 +90,7 @@ func (bytesCodec) Unmarshal(data []byte, v any) error {
 // bus runs a bus until the entrant is done.
 func (b *bench) bus(connections int, serve func(*luatomic.Bus) error) (*luatomic.Bus, error) {
 	bus, err := luatomic.NewBus(b.client(connections), b.space,
-		&luatomic.BusOptions{Codec: bytesCodec{}, Concurrency: 1024})
+		&luatomic.BusOptions{Codec: bytesCodec{}, Concurrency: 1024, Lease: b.lease})
 	if err == nil && serve != nil {
 		err = serve(bus)
 	}

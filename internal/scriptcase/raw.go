@@ -69,21 +69,30 @@ func RawCalls(t *testing.T) map[string][]RawCall {
 // rawOf takes the command of a call from a client that sends nothing.
 func rawOf(t *testing.T, call ScriptCall) RawCall {
 	t.Helper()
-	const tag = "h"
+	raw, err := Words(t.Context(), call, "h")
+	require.NoError(t, err)
+	return raw
+}
+
+// Words takes the command of a call on the data of a tag from a client that sends nothing.
+func Words(ctx context.Context, call ScriptCall, tag string) (RawCall, error) {
 	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
 	lua.Direct(c) // the hook ends the context of the call itself
 	defer c.Close()
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	rec := &wordRecorder{cancel: cancel}
 	c.AddHook(rec)
-	_, err := call.Run(ctx, c, tag)
-	require.ErrorIs(t, err, context.Canceled)
-	require.NoError(t, rec.err)
+	if _, err := call.Run(ctx, c, tag); !errors.Is(err, context.Canceled) || len(rec.words) < 3 {
+		return RawCall{}, fmt.Errorf("%s sends no command that a hook sees: %w", call.Script.Name, err)
+	}
 	n, err := strconv.Atoi(rec.words[2])
-	require.NoError(t, err)
+	if err := errors.Join(err, rec.err); err != nil {
+		return RawCall{}, err
+	}
 	return RawCall{Script: call.Script, Name: call.Script.Name, SHA: call.Script.SHA, Keys: rec.words[3 : 3+n],
 		Args:    rec.words[3+n:],
-		Prepare: func(ctx context.Context, c *redis.Client) error { return call.Prepare(ctx, c, tag) }}
+		Prepare: func(ctx context.Context, c *redis.Client) error { return call.Prepare(ctx, c, tag) }}, nil
 }
 
 // wordRecorder takes the words of the first command.
