@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushSHA is the SHA-1 of queue_push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushSHA = "364b8376deb569561515f5f5d492c4cae039e3ea"
+const QueuePushSHA = "0c67cf433020802762b2c27060d4ebd853c0ab3b"
 
 // QueuePushGuardedSHA is the SHA-1 of guard.lua and queue_push.lua joined, which runs under lua.Guard.
-const QueuePushGuardedSHA = "50e21ef8387bd9ff0b8eea21fbb903b5b9149291"
+const QueuePushGuardedSHA = "d2866be38b8f936a09f891c33fb581a7994f3e4c"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{
@@ -23,7 +23,7 @@ var QueuePushScript = lua.Script{
 	SHA:         QueuePushSHA,
 	Source:      &scripts.QueuePush,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 165,
+	WritesAfter: 173,
 	Keys: []lua.Key{
 		{Name: "ready", Type: "list"},
 		{Name: "scheduled", Type: "zset"},
@@ -37,12 +37,16 @@ var QueuePushScript = lua.Script{
 		{Name: "receipt", Type: "string"},
 		{Name: "options", Type: "hash"},
 	},
-	Codes:   []string{"LAYOUT"},
+	Codes:   []string{"LAYOUT", "REUSED"},
 	Guarded: lua.Text{SHA: QueuePushGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueuePush},
 }
 
 // ErrQueuePushLayout is the error LAYOUT of queue_push.lua: the queue has a later layout.
 var ErrQueuePushLayout = &lua.Code{Script: "queue_push", Name: "LAYOUT", Text: "the queue has a later layout"}
+
+// ErrQueuePushReused is the error REUSED of queue_push.lua: the receipt belongs to jobs of another
+// digest.
+var ErrQueuePushReused = &lua.Code{Script: "queue_push", Name: "REUSED", Text: "the receipt belongs to jobs of another digest"}
 
 // QueuePushParams are the keys and arguments of QueuePush.
 type QueuePushParams struct {
@@ -63,7 +67,9 @@ type QueuePushParams struct {
 	Options string
 	Keep    time.Duration // ARGV[1], at least 1 ms: how long the receipt is kept
 	Fresh   bool          // ARGV[2]: every id was made for this call, so none is looked up
-	// ARGV[3] and on, at most 1000: due: 0 at once, above 0 Unix ms, below 0 so many ms from now;
+	// ARGV[3]: what the jobs are, without spaces; empty for a receipt that no other call can name.
+	Digest string
+	// ARGV[4] and on, at most 1000: due: 0 at once, above 0 Unix ms, below 0 so many ms from now;
 	// extra: empty, or ms:bytes:name of a unique key, 0 ms for as long as the job is there, 0 bytes for
 	// none, and then the options.
 	Jobs []QueuePushJob
@@ -124,6 +130,7 @@ type QueuePushResult struct {
 //     docs/layout.md.
 //   - Cost: O(log n) for each scheduled job, O(1) for each ready one.
 //   - [ErrQueuePushLayout]: the queue has a later layout.
+//   - [ErrQueuePushReused]: the receipt belongs to jobs of another digest.
 func QueuePush(ctx context.Context, c lua.Client, p QueuePushParams) (QueuePushResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueuePush)
 }
@@ -135,7 +142,7 @@ func QueuePushIn(b *lua.Batch, p QueuePushParams) *lua.Future[QueuePushResult] {
 }
 
 func (p *QueuePushParams) call() *lua.Call {
-	c := lua.NewCall(&QueuePushScript, 11, 2+4*len(p.Jobs))
+	c := lua.NewCall(&QueuePushScript, 11, 3+4*len(p.Jobs))
 	c.Key("ready", p.Ready)
 	c.Key("scheduled", p.Scheduled)
 	c.Key("bodies", p.Bodies)
@@ -150,6 +157,7 @@ func (p *QueuePushParams) call() *lua.Call {
 	c.EndKeys()
 	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
 	c.Bool(p.Fresh)
+	c.String(&p.Digest)
 	c.Group("job", len(p.Jobs), 1000, 4)
 	for i := range p.Jobs {
 		e := &p.Jobs[i]

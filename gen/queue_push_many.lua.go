@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushManySHA is the SHA-1 of queue_push_many.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushManySHA = "704822416a1cb946a9185f8e386caa7367e808bc"
+const QueuePushManySHA = "16c1a45a88cfc65f30ed9b520be72829ca10dbfa"
 
 // QueuePushManyGuardedSHA is the SHA-1 of guard.lua and queue_push_many.lua joined, which runs under lua.Guard.
-const QueuePushManyGuardedSHA = "ba325c45a045b45839d0faa1e59116a1e7ad7304"
+const QueuePushManyGuardedSHA = "773a82a16ee855d94e2dad3b90fa2e19029f60bc"
 
 // QueuePushManyScript is scripts/queue_push_many.lua.
 var QueuePushManyScript = lua.Script{
@@ -23,7 +23,7 @@ var QueuePushManyScript = lua.Script{
 	SHA:         QueuePushManySHA,
 	Source:      &scripts.QueuePushMany,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 184,
+	WritesAfter: 193,
 	Keys: []lua.Key{
 		{Name: "receipt", Type: "string"},
 		{Name: "ready", Type: "list", Variadic: true},
@@ -37,12 +37,16 @@ var QueuePushManyScript = lua.Script{
 		{Name: "wake", Type: "zset", Variadic: true},
 		{Name: "options", Type: "hash", Variadic: true},
 	},
-	Codes:   []string{"LAYOUT"},
+	Codes:   []string{"LAYOUT", "REUSED"},
 	Guarded: lua.Text{SHA: QueuePushManyGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueuePushMany},
 }
 
 // ErrQueuePushManyLayout is the error LAYOUT of queue_push_many.lua: the queue has a later layout.
 var ErrQueuePushManyLayout = &lua.Code{Script: "queue_push_many", Name: "LAYOUT", Text: "the queue has a later layout"}
+
+// ErrQueuePushManyReused is the error REUSED of queue_push_many.lua: the receipt belongs to jobs of
+// another digest.
+var ErrQueuePushManyReused = &lua.Code{Script: "queue_push_many", Name: "REUSED", Text: "the receipt belongs to jobs of another digest"}
 
 // QueuePushManyParams are the keys and arguments of QueuePushMany.
 type QueuePushManyParams struct {
@@ -51,7 +55,10 @@ type QueuePushManyParams struct {
 	Queues []QueuePushManyQueue
 	Keep   time.Duration // ARGV[1], at least 1 ms: how long the receipt is kept
 	Fresh  bool          // ARGV[2]: every id was made for this call, so none is looked up
-	// ARGV[3] and on, at most 1000: queue: its place among the queues, from 0; due and extra: as in
+	// ARGV[3]: what the jobs and their queues are, without spaces; empty for a receipt that no other
+	// call can name.
+	Digest string
+	// ARGV[4] and on, at most 1000: queue: its place among the queues, from 0; due and extra: as in
 	// queue_push.lua.
 	Jobs []QueuePushManyJob
 }
@@ -121,6 +128,7 @@ type QueuePushManyResult struct {
 //     position: of the job among all.
 //   - Cost: O(log n) for each scheduled job, O(1) for each ready one and for each queue.
 //   - [ErrQueuePushManyLayout]: the queue has a later layout.
+//   - [ErrQueuePushManyReused]: the receipt belongs to jobs of another digest.
 func QueuePushMany(ctx context.Context, c lua.Client, p QueuePushManyParams) (QueuePushManyResult, error) {
 	return lua.Run(ctx, c, p.call(), decodeQueuePushMany)
 }
@@ -132,7 +140,7 @@ func QueuePushManyIn(b *lua.Batch, p QueuePushManyParams) *lua.Future[QueuePushM
 }
 
 func (p *QueuePushManyParams) call() *lua.Call {
-	c := lua.NewCall(&QueuePushManyScript, 1+10*len(p.Queues), 2+5*len(p.Jobs))
+	c := lua.NewCall(&QueuePushManyScript, 1+10*len(p.Queues), 3+5*len(p.Jobs))
 	c.Key("receipt", p.Receipt)
 	c.KeyGroup("queue", len(p.Queues), 64)
 	for i := range p.Queues {
@@ -151,6 +159,7 @@ func (p *QueuePushManyParams) call() *lua.Call {
 	c.EndKeys()
 	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
 	c.Bool(p.Fresh)
+	c.String(&p.Digest)
 	c.Group("job", len(p.Jobs), 1000, 5)
 	for i := range p.Jobs {
 		e := &p.Jobs[i]

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/fingerprint"
 	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -37,31 +38,40 @@ func (q *Queue) Push(ctx context.Context, jobs ...Job) (Pushed, error) {
 	if err != nil {
 		return Pushed{}, q.wrap("push to", err)
 	}
-	return q.add(ctx, token.String(), ownReceipt, jobs, false)
+	return q.add(ctx, receipt{token: token.String(), keep: ownReceipt}, jobs, false)
 }
 
 // PushOnce is Push under a token of the caller. A second PushOnce with the same token within Options.Receipt, from any
-// process, adds nothing and returns the result of the first. Pass the same jobs, ids included. The id of a job without
-// one is derived from the token and the job's place in the call. A token that breaks the rules for names is a
-// lua.ErrBadName. After a lost reply PushOnce repeats itself for at most five sixths of Options.Receipt.
+// process, adds nothing and returns the result of the first. Pass the same jobs in the same order: other ids, kinds,
+// unique names or bodies are an ErrTokenReused, and add nothing. Times, limits and headers may differ; those of the
+// first call count. The id of a job without one is derived from the token and the job's place in the call. A token that
+// breaks the rules for names is a lua.ErrBadName. After a lost reply PushOnce repeats itself for at most five sixths of
+// Options.Receipt.
 func (q *Queue) PushOnce(ctx context.Context, token string, jobs ...Job) (Pushed, error) {
-	return q.add(ctx, token, q.opts.Receipt, derivedIDs(token).named(jobs, 0), false)
+	jobs = derivedIDs(token).named(jobs, 0)
+	whole := fingerprint.New()
+	addJobs(whole, q.keys.Ready, jobs)
+	return q.add(ctx, receipt{token, q.opts.Receipt, whole.String()}, jobs, false)
 }
 
-// add pushes under a token, which the server knows for keep. newIDs says that no id among the jobs can be in the queue,
-// so the script looks up none.
-func (q *Queue) add(
-	ctx context.Context, token string, keep time.Duration, jobs []Job, newIDs bool,
-) (Pushed, error) {
+// receipt is what the server keeps of a push.
+type receipt struct {
+	token  string
+	keep   time.Duration
+	digest string // what the jobs are; empty for a token that the call itself has made
+}
+
+// add pushes under a token. newIDs says that no id among the jobs can be in the queue, so the script looks up none.
+func (q *Queue) add(ctx context.Context, kept receipt, jobs []Job, newIDs bool) (Pushed, error) {
 	if len(jobs) == 0 {
 		return Pushed{}, nil
 	}
-	p, ids, err := q.encodePush(token, jobs, newIDs)
+	p, ids, err := q.encodePush(kept.token, jobs, newIDs)
 	if err != nil {
 		return Pushed{}, q.wrap("push to", err)
 	}
-	p.Keep = keep
-	ctx, cancel := withinReceipt(ctx, keep)
+	p.Keep, p.Digest = kept.keep, kept.digest
+	ctx, cancel := withinReceipt(ctx, kept.keep)
 	defer cancel()
 	var again resent.Note
 	r, err := gen.QueuePush(resent.Watch(ctx, &again), q.client, p)
@@ -69,7 +79,7 @@ func (q *Queue) add(
 		err = full(bool(again))
 	}
 	if err != nil {
-		return Pushed{}, q.wrap("push to", err)
+		return Pushed{}, q.wrap("push to", tokenError(err))
 	}
 	register(ctx, q)
 	out := Pushed{IDs: ids, Ready: int(r.Ready), Scheduled: int(r.Scheduled), Now: r.Now}

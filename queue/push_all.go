@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/fingerprint"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/lua"
@@ -43,38 +44,40 @@ func PushAll(ctx context.Context, batch ...Batch) ([]Pushed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("luatomic: push to %d queues: %w", len(batch), err)
 	}
-	return pushAll(ctx, token.String(), ownReceipt, batch)
+	return pushAll(ctx, receipt{token: token.String(), keep: ownReceipt}, batch)
 }
 
 // PushAllOnce is PushAll under a token of the caller. A repeat with the same token adds nothing to any queue and
-// returns the results of the first call. Pass the same queues in the same order and the same jobs, ids included. The id
-// of a job without one is derived from the token and the job's place in the batch. The server keeps the token for the
-// longest Options.Receipt of the queues, and all attempts of one call are made in five sixths of that time. The token
-// belongs to batches of this prefix and tag: PushOnce and batches of other tags do not know it.
+// returns the results of the first call. Pass the same queues and jobs in the same order: others are an ErrTokenReused,
+// as in Queue.PushOnce. The id of a job without one is derived from the token and the job's place in the batch. The
+// server keeps the token for the longest Options.Receipt of the queues, and all attempts of one call are made in five
+// sixths of that time. The token belongs to batches of this prefix and tag: PushOnce and batches of other tags do not
+// know it.
 func PushAllOnce(ctx context.Context, token string, batch ...Batch) ([]Pushed, error) {
 	ids, place, keep := derivedIDs(token), 0, time.Duration(0)
-	named := slices.Clone(batch)
+	named, whole := slices.Clone(batch), fingerprint.New()
 	for i := range named {
 		named[i].Jobs = ids.named(named[i].Jobs, place)
 		place += len(named[i].Jobs)
-		if named[i].Queue != nil {
-			keep = max(keep, named[i].Queue.opts.Receipt)
+		if q := named[i].Queue; q != nil {
+			keep = max(keep, q.opts.Receipt)
+			addJobs(whole, q.keys.Ready, named[i].Jobs)
 		}
 	}
-	return pushAll(ctx, token, keep, named)
+	return pushAll(ctx, receipt{token, keep, whole.String()}, named)
 }
 
-func pushAll(ctx context.Context, token string, keep time.Duration, batch []Batch) ([]Pushed, error) {
-	out, err := addAll(ctx, token, keep, batch)
+func pushAll(ctx context.Context, kept receipt, batch []Batch) ([]Pushed, error) {
+	out, err := addAll(ctx, kept, batch)
 	if err != nil {
-		return nil, fmt.Errorf("luatomic: push to %d queues: %w", len(batch), layoutError(err))
+		return nil, fmt.Errorf("luatomic: push to %d queues: %w", len(batch), tokenError(layoutError(err)))
 	}
 	return out, nil
 }
 
-// addAll pushes under a token, which the server knows for keep.
-func addAll(ctx context.Context, token string, keep time.Duration, batch []Batch) ([]Pushed, error) {
-	if err := lua.CheckSecret("token", token); err != nil {
+// addAll pushes under a token.
+func addAll(ctx context.Context, kept receipt, batch []Batch) ([]Pushed, error) {
+	if err := lua.CheckSecret("token", kept.token); err != nil {
 		return nil, err
 	}
 	if err := checkQueues(batch); err != nil {
@@ -86,8 +89,9 @@ func addAll(ctx context.Context, token string, keep time.Duration, batch []Batch
 		return out, err
 	}
 	first := batch[0].Queue
-	p.Receipt, p.Keep = keys.Receipt(first.opts.Prefix, first.tag(), token), keep
-	ctx, cancel := withinReceipt(ctx, keep)
+	p.Receipt = keys.Receipt(first.opts.Prefix, first.tag(), kept.token)
+	p.Keep, p.Digest = kept.keep, kept.digest
+	ctx, cancel := withinReceipt(ctx, kept.keep)
 	defer cancel()
 	var again resent.Note
 	r, err := gen.QueuePushMany(resent.Watch(ctx, &again), first.client, p)
@@ -117,8 +121,7 @@ func checkReply(batch []Batch, r *gen.QueuePushManyResult, again bool) error {
 	case r.Full > 0:
 		return fmt.Errorf("queue %q: %w", batch[r.Full-1].Queue.name, full(again))
 	case len(r.Counts) != len(batch):
-		return fmt.Errorf("the token was used for a batch over %d queues, not %d; use another token",
-			len(r.Counts), len(batch))
+		return fmt.Errorf("%w: counts of %d queues, not of %d", lua.ErrBadReply, len(r.Counts), len(batch))
 	}
 	return nil
 }

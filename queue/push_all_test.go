@@ -128,7 +128,7 @@ func TestPushAllOnceAddsNothingTheSecondTime(t *testing.T) {
 	require.Equal(t, before, lab.Dump(ctx, t, c, tag))
 
 	_, err = queue.PushAllOnce(ctx, "import-7", batch[:2]...)
-	require.ErrorContains(t, err, "used for a batch over 3 queues, not 2; use another token")
+	require.ErrorIs(t, err, queue.ErrTokenReused)
 	alone, err := q[0].PushOnce(ctx, "import-7", queue.Job{})
 	require.NoError(t, err)
 	require.Equal(t, 1, alone.Ready, "the token of a batch is not one of its queues'")

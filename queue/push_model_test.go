@@ -44,11 +44,14 @@ func (m *modelled) push(t *rapid.T) {
 	} else {
 		got, err = m.long.PushOnce(m.ctx, token, jobs...)
 	}
-	if first, again := m.model.receipts[token]; again && err == nil {
-		got.IDs = first.IDs // generated ids differ
+	if first, again := m.model.receipts[token]; again && m.model.tokens[token] != m.what(jobs) {
+		require.ErrorIs(t, err, queue.ErrTokenReused)
+		return
+	} else if again && err == nil {
 		require.Equal(t, first, got)
 		return
 	}
+	what := m.what(jobs)
 	if errors.Is(err, queue.ErrFull) {
 		for i := range jobs {
 			if jobs[i].ID == "" {
@@ -68,8 +71,17 @@ func (m *modelled) push(t *rapid.T) {
 	want.IDs, want.Now = got.IDs, got.Now
 	require.Equal(t, want, got)
 	if token != "" {
-		m.model.receipts[token] = got
+		m.model.receipts[token], m.model.tokens[token] = got, what
 	}
+}
+
+// what returns what makes a repeat of a push.
+func (m *modelled) what(jobs []queue.Job) string {
+	var out []string
+	for _, j := range jobs {
+		out = append(out, j.ID, j.Unique, string(j.Body))
+	}
+	return fmt.Sprintf("%q", out)
 }
 
 const noEnd = 1<<53 - 1

@@ -148,7 +148,7 @@ func TestPushOfOneJob(t *testing.T) {
 	require.Equal(t, []byte("A"), d.Body)
 	require.Equal(t, first.Now, d.EnqueuedAt)
 	require.NoError(t, d.Ack(ctx))
-	again, err := q.PushOnce(ctx, "token", queue.Job{ID: "a"})
+	again, err := q.PushOnce(ctx, "token", queue.Job{ID: "a", Body: []byte("A")})
 	require.NoError(t, err)
 	require.Equal(t, first, again, "the receipt outlives the job")
 	ttl := c.PTTL(ctx, lab.Key(q, "i:token")).Val()

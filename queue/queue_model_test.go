@@ -223,6 +223,7 @@ type queueModel struct {
 	limit, deadBytes        int
 
 	receipts map[string]queue.Pushed
+	tokens   map[string]string // what was pushed under each
 }
 
 // slot is an entry of the ready list.
@@ -245,6 +246,7 @@ func newQueueModel() *queueModel {
 		bodies: make(map[string]string), failures: make(map[string]string),
 		holds: make(map[string]string), ends: make(map[string]int64),
 		receipts: make(map[string]queue.Pushed),
+		tokens:   make(map[string]string),
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/luatomic/luatomic/gen"
+	"github.com/luatomic/luatomic/internal/fingerprint"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -26,6 +27,8 @@ type ShardsPushed struct {
 	Token string
 	// Parts are the shards that got jobs or should have, in the order of shards.
 	Parts []ShardPushed
+
+	digest string // of all jobs of the call
 }
 
 // ShardPushed is the result for one shard: all of its jobs were added, or none.
@@ -58,6 +61,7 @@ func (s *Shards) Push(ctx context.Context, jobs ...Job) (ShardsPushed, error) {
 
 // PushOnce is Push under a token of the caller. A repeat with the same token and the same jobs within Options.Receipt
 // goes to the same shards. Those that added their part return the first result and add nothing, the others try again.
+// Each shard that has added its part refuses other jobs with ErrTokenReused; see Queue.PushOnce.
 // The id of a job without one is derived from the token and the job's place in the call.
 func (s *Shards) PushOnce(ctx context.Context, token string, jobs ...Job) (ShardsPushed, error) {
 	return s.add(ctx, token, s.queues[0].opts.Receipt, jobs, false)
@@ -75,7 +79,7 @@ func (s *Shards) add(
 	var calls sync.WaitGroup
 	for i := range out.Parts {
 		p := &out.Parts[i]
-		calls.Go(func() { p.add(ctx, s.queues[p.Shard], token, keep, newToken && !p.named) })
+		calls.Go(func() { p.add(ctx, s.queues[p.Shard], receipt{token, keep, out.digest}, newToken && !p.named) })
 	}
 	calls.Wait()
 	errs := make([]error, len(out.Parts))
@@ -97,7 +101,7 @@ func (s *Shards) split(token string, jobs []Job) (ShardsPushed, error) {
 	if len(jobs) > MaxBatch {
 		return out, &lua.SizeError{What: "jobs", N: len(jobs), Max: MaxBatch, Unit: "items"}
 	}
-	base := derivedIDs(token)
+	base, whole := derivedIDs(token), fingerprint.New()
 	parts, size := make([]ShardPushed, len(s.queues)), 4096 // bytes for the keys
 	for i, j := range jobs {
 		named := j.ID != ""
@@ -108,11 +112,14 @@ func (s *Shards) split(token string, jobs []Job) (ShardsPushed, error) {
 			return out, fmt.Errorf("job %d: %w", i, err)
 		}
 		size += encodedSize(&j)
-		p := &parts[s.route(cmp.Or(j.Unique, j.ID))]
+		shard := s.route(cmp.Or(j.Unique, j.ID))
+		addJobs(whole, s.queues[shard].keys.Ready, []Job{j})
+		p := &parts[shard]
 		p.named = p.named || named
 		p.jobs, p.places, p.IDs = append(p.jobs, j), append(p.places, i), append(p.IDs, j.ID)
 		out.IDs[i] = j.ID
 	}
+	out.digest = whole.String()
 	if size > MaxBatchBytes {
 		return out, &lua.SizeError{What: "jobs", N: size, Max: MaxBatchBytes, Unit: "bytes"}
 	}
@@ -124,12 +131,12 @@ func (s *Shards) split(token string, jobs []Job) (ShardsPushed, error) {
 	return out, nil
 }
 
-func (p *ShardPushed) add(ctx context.Context, q *Queue, token string, keep time.Duration, newIDs bool) {
+func (p *ShardPushed) add(ctx context.Context, q *Queue, kept receipt, newIDs bool) {
 	ids := p.IDs
-	p.Pushed, p.Err = q.add(ctx, token, keep, p.jobs, newIDs)
+	p.Pushed, p.Err = q.add(ctx, kept, p.jobs, newIDs)
 	p.IDs = ids
 	for i, d := range p.Duplicates {
-		if d.Position < len(p.places) { // a repeat with other jobs can have a place beyond
+		if d.Position < len(p.places) { // a foreign receipt can have a place beyond
 			p.Duplicates[i].Position = p.places[d.Position]
 		}
 	}

@@ -26,17 +26,19 @@
 ---@key      options    hash    id to the options of a job, opaque to this script; see docs/layout.md
 ---@arg      keep       ms  min=1  how long the receipt is kept
 ---@arg      fresh      bool  every id was made for this call, so none is looked up
+---@arg      digest     string  what the jobs are, without spaces; empty for a receipt that no other call can name
 ---@args     job        (id string, due int, body bytes, extra string)  max=1000  due: 0 at once,
 ---          above 0 Unix ms, below 0 so many ms from now; extra: empty, or ms:bytes:name of a unique
 ---          key, 0 ms for as long as the job is there, 0 bytes for none, and then the options
 ---@error    LAYOUT  the queue has a later layout
+---@error    REUSED  the receipt belongs to jobs of another digest
 ---@reply    (ready int, scheduled int, now time.ms, full bool, duplicates (position int, id string)[])
 ---@cost     O(log n) for each scheduled job, O(1) for each ready one
 ---@allow    W002 an undo goes as far as it can
 
 local ready, scheduled, bodies, leases, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local unique, expiry, control, wake, receipt, options = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local keep, fresh = ARGV[1], ARGV[2]
+local keep, fresh, digest = ARGV[1], ARGV[2], ARGV[3]
 
 --< part/now_ms.lua
 -- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
@@ -50,7 +52,7 @@ if limit and not tonumber(limit) then
 end
 local waiting = redis.call('ZCARD', wake) > 0
 
-if #ARGV > 4002 then
+if #ARGV > 4003 then
   error('job: at most 1000')
 end
 --< part/queue_push_keep.lua
@@ -63,7 +65,13 @@ end
 -- A repeat: the jobs are in, whatever has become of them since.
 local first = redis.call('GET', receipt)
 if first and first ~= '' then
-  local r, s, at, list = string.match(first, '^(%d+) (%d+) (%d+) (.*)$')
+  local r, s, at, was, list = string.match(first, '^(%d+) (%d+) (%d+) (%S*) (.*)$')
+  --< part/queue_push_reused.lua
+  -- The jobs of the first call were other ones: its answer would say that these are in.
+  if was ~= digest then
+    return redis.error_reply('REUSED the receipt belongs to other jobs')
+  end
+  -->
   --< part/queue_receipt_read.lua
   -- The duplicates of the first call: position and id of each, from list.
   local rows, n, from = {}, 0, 1
@@ -81,9 +89,9 @@ limit = tonumber(limit or 0)
 local seen, held, lapsed, duplicates, dup = {}, {}, {}, {}, 0
 local fields, entries, dues, names, ends, extras = {}, {}, {}, {}, {}, {}
 local f, e, d, u, x, o, soonest = 0, 0, 0, 0, 0, 0, nil
-for i = 3, #ARGV, 4 do
+for i = 4, #ARGV, 4 do
   local id, due, body, extra = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-  local position = (i - 3) / 4
+  local position = (i - 4) / 4
   --< part/queue_push_sort.lua
   -- A job that the queue knows, or whose unique name another job holds, is a duplicate. A
   -- cancelled job keeps its id, under the mark x, for as long as its old entry may be in
@@ -181,7 +189,7 @@ write('ZADD', expiry, ends)
 write('ZADD', scheduled, dues)
 write('RPUSH', ready, entries)
 -->
-local receipted = {e, ' ', later, ' ', now_ms, ' '}
+local receipted = {e, ' ', later, ' ', now_ms, ' ', digest, ' '}
 --< part/queue_receipt_write.lua
 -- The receipt is last: it says that all is in. See queue_receipt_read.lua for the duplicates.
 if not failure then

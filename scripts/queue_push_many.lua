@@ -15,20 +15,23 @@
 ---          queue, as in queue_push.lua
 ---@arg      keep   ms  min=1  how long the receipt is kept
 ---@arg      fresh  bool  every id was made for this call, so none is looked up
+---@arg      digest  string  what the jobs and their queues are, without spaces; empty for a receipt that no other call
+---          can name
 ---@args     job    (queue int, id string, due int, body bytes, extra string)  max=1000  queue: its
 ---          place among the queues, from 0; due and extra: as in queue_push.lua
 ---@error    LAYOUT  the queue has a later layout
+---@error    REUSED  the receipt belongs to jobs of another digest
 ---@reply    (now time.ms, full int, counts (ready int, scheduled int)[], duplicates (position int,
 ---          id string)[])  full: 0, or the place from 1 of the queue that has no room; counts: for
 ---          each queue; position: of the job among all
 ---@cost     O(log n) for each scheduled job, O(1) for each ready one and for each queue
 ---@allow    W002 an undo goes as far as it can
 
-local receipt, keep, fresh = KEYS[1], ARGV[1], ARGV[2]
+local receipt, keep, fresh, digest = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 if #KEYS > 641 then
   error('queue: at most 64')
 end
-if #ARGV > 5002 then
+if #ARGV > 5003 then
   error('job: at most 1000')
 end
 --< part/queue_push_keep.lua
@@ -41,11 +44,17 @@ end
 -- A repeat: the jobs are in, whatever has become of them since.
 local first = redis.call('GET', receipt)
 if first then
-  local at, counted, list = string.match(first, '^(%d+) (%S*) (.*)$')
+  local at, counted, was, list = string.match(first, '^(%d+) (%S*) (%S*) (.*)$')
+  --< part/queue_push_counts.lua
+  -- The jobs of the first call were other ones: its answer would say that these are in.
+  if was ~= digest then
+    return redis.error_reply('REUSED the receipt belongs to other jobs')
+  end
   local counts = {}
   for n in string.gmatch(counted, '%d+') do
     counts[#counts + 1] = tonumber(n)
   end
+  -->
   --< part/queue_receipt_read.lua
   -- The duplicates of the first call: position and id of each, from list.
   local rows, n, from = {}, 0, 1
@@ -72,7 +81,7 @@ local jobs = {}
 for i = 2, #KEYS, 10 do
   jobs[tostring((i - 2) / 10)] = {}
 end
-for i = 3, #ARGV, 5 do
+for i = 4, #ARGV, 5 do
   local queue = ARGV[i]
   local places = jobs[queue]
   places[#places + 1] = i
@@ -102,7 +111,7 @@ for i = 2, #KEYS, 10 do
   local number = (i - 2) / 10
   for _, place in ipairs(jobs[tostring(number)]) do
     local id, due, body, extra = ARGV[place + 1], ARGV[place + 2], ARGV[place + 3], ARGV[place + 4]
-    local position = (place - 3) / 5
+    local position = (place - 4) / 5
     --< part/queue_push_sort.lua
     -- A job that the queue knows, or whose unique name another job holds, is a duplicate. A
     -- cancelled job keeps its id, under the mark x, for as long as its old entry may be in
@@ -208,7 +217,7 @@ for number, q in ipairs(queues) do
   -->
   counted[number] = q.e .. ',' .. q.d / 2 .. ';'
 end
-local receipted = {now_ms, ' ', table.concat(counted), ' '}
+local receipted = {now_ms, ' ', table.concat(counted), ' ', digest, ' '}
 --< part/queue_receipt_write.lua
 -- The receipt is last: it says that all is in. See queue_receipt_read.lua for the duplicates.
 if not failure then

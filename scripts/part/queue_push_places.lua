@@ -3,7 +3,7 @@ local jobs = {}
 for i = 2, #KEYS, 10 do
   jobs[tostring((i - 2) / 10)] = {}
 end
-for i = 3, #ARGV, 5 do
+for i = 4, #ARGV, 5 do
   local queue = ARGV[i]
   local places = jobs[queue]
   places[#places + 1] = i
