@@ -39,6 +39,8 @@ const (
 	CheckUnknown Verdict = iota
 	CheckPassed
 	CheckFailed
+	// CheckWarned: no promise is broken yet, and one soon may be.
+	CheckWarned
 )
 
 func (v Verdict) String() string {
@@ -47,6 +49,8 @@ func (v Verdict) String() string {
 		return "passed"
 	case CheckFailed:
 		return "failed"
+	case CheckWarned:
+		return "warned"
 	}
 	return "unknown"
 }
@@ -69,7 +73,7 @@ func CheckServer(ctx context.Context, client lua.Client) ([]Warning, error) {
 	checks, err := InspectServer(ctx, client)
 	var found []Warning
 	for _, c := range checks {
-		if c.Verdict == CheckFailed {
+		if c.Verdict == CheckFailed || c.Verdict == CheckWarned {
 			found = append(found, Warning{c.Check, c.Node, c.Detail, c.Cure})
 		}
 	}
@@ -248,8 +252,14 @@ func (n *inspection) eviction() {
 	}
 }
 
-// memory fails if the server refuses what needs memory. It compares maxmemory with what it uses without the buffers of
-// replicas and of the append-only file.
+// The parts of maxmemory, in percent, from which memory warns and fails.
+const (
+	warnAt = 80
+	fullAt = 95
+)
+
+// memory fails if the server refuses what needs memory, or soon will, and warns before that. It compares maxmemory with
+// what it uses without the buffers of replicas and of the append-only file.
 func (n *inspection) memory() {
 	limit, err := strconv.ParseInt(n.info["maxmemory"], 10, 64)
 	used, unknown := strconv.ParseInt(n.info["used_memory"], 10, 64)
@@ -265,7 +275,15 @@ func (n *inspection) memory() {
 		n.add("memory", CheckFailed, "the server is full, and refuses pushes, calls and acquires",
 			"raise its maxmemory, or delete what is not needed")
 	default:
-		n.add("memory", CheckPassed, fmt.Sprintf("%d %% of maxmemory is used", used*100/limit), "")
+		verdict, percent := CheckPassed, used*100/limit
+		switch {
+		case percent >= fullAt:
+			verdict = CheckFailed
+		case percent >= warnAt:
+			verdict = CheckWarned
+		}
+		n.add("memory", verdict, fmt.Sprintf("%d %% of maxmemory is used", percent),
+			"raise its maxmemory, or delete what is not needed, before it refuses pushes, calls and acquires")
 	}
 }
 

@@ -2,6 +2,7 @@ package luatomic_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -78,6 +79,13 @@ func TestCheckServerFindsAFullServer(t *testing.T) {
 	const counted = "maxmemory:100\r\nused_memory:150\r\nmem_not_counted_for_evict:50"
 	c := inspected(t, answers(t, counted, 0))["memory"]
 	require.Equal(t, "100 % of maxmemory is used", c.Detail)
+	for used, verdict := range map[int]luatomic.Verdict{
+		79: luatomic.CheckPassed, 80: luatomic.CheckWarned, 94: luatomic.CheckWarned, 95: luatomic.CheckFailed,
+	} {
+		c := inspected(t, answers(t, fmt.Sprintf("maxmemory:100\r\nused_memory:%d", used), 0))["memory"]
+		require.Equal(t, verdict, c.Verdict, used)
+		require.Equal(t, verdict == luatomic.CheckPassed, c.Cure == "", used)
+	}
 }
 
 // A server that has as many clients as it takes refuses the next one. Replicas and the links of a cluster count too.

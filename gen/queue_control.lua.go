@@ -11,10 +11,10 @@ import (
 )
 
 // QueueControlSHA is the SHA-1 of queue_control.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueControlSHA = "68abed513114f206fd789b32e42a7aab7361f3fc"
+const QueueControlSHA = "fe99a94688497c0a9e2372822ae664e21548c240"
 
 // QueueControlGuardedSHA is the SHA-1 of guard.lua and queue_control.lua joined, which runs under lua.Guard.
-const QueueControlGuardedSHA = "3f6d51bfd3a5f7f2b770b1e42d6566bb4875f93c"
+const QueueControlGuardedSHA = "5986dc17e46f0e25b4753ad753642c53c4a620b9"
 
 // QueueControlScript is scripts/queue_control.lua.
 var QueueControlScript = lua.Script{
@@ -22,7 +22,7 @@ var QueueControlScript = lua.Script{
 	SHA:         QueueControlSHA,
 	Source:      &scripts.QueueControl,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 47,
+	WritesAfter: 48,
 	Keys: []lua.Key{
 		{Name: "control", Type: "hash"},
 		{Name: "wake", Type: "zset"},

@@ -83,22 +83,30 @@ type Error struct {
 	notLoaded bool
 }
 
+// Error begins with what has become of the call and why; where in which script stands at the end.
 func (e *Error) Error() string {
 	var b strings.Builder
-	b.WriteString(title(e.Script, e.Guarded))
-	if e.Line > 0 {
-		fmt.Fprintf(&b, ":%d", e.Line)
-	}
-	fmt.Fprintf(&b, ": %v", e.Outcome)
+	b.WriteString(e.Outcome.Error())
 	if e.Tries > 1 {
 		fmt.Fprintf(&b, " after %d tries", e.Tries)
 	}
 	if e.Detail != "" {
 		fmt.Fprintf(&b, ": %s", e.Detail)
 	}
-	fmt.Fprintf(&b, ": %v", e.Err)
+	text := fmt.Sprint(e.Err)
+	if e.Line > 0 { // the server names it too, with the digest of the script
+		text = strings.TrimRight(lineOfServer.ReplaceAllString(text, ""), ". ")
+	}
+	fmt.Fprintf(&b, ": %s (%s", text, title(e.Script, e.Guarded))
+	if e.Line > 0 {
+		fmt.Fprintf(&b, ":%d", e.Line)
+	}
+	b.WriteString(")")
 	return b.String()
 }
+
+// lineOfServer is what a server appends to the error of a command of a script.
+var lineOfServer = regexp.MustCompile(` script: (?:[0-9a-f]{40}, )?on @user_script:\d+\.?$`)
 
 // before returns the failure as a detail for a later attempt that has no reply: it says why there was another attempt.
 func (e *Error) before() string { return resent.Before + e.Err.Error() }

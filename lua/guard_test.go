@@ -150,7 +150,7 @@ func TestGuard(t *testing.T) {
 			}
 			require.ErrorIs(t, err, lua.ErrFenced)
 			e := requireFenced(t, err, lua.ErrRefused)
-			require.EqualError(t, err, "guarded queue_control: refused: "+c.want)
+			require.EqualError(t, err, "refused: "+c.want+" (guarded queue_control)")
 			require.Equal(t, 1, e.Tries)
 			require.Zero(t, client.Exists(ctx, p.Control).Val(), "nothing is written")
 		})

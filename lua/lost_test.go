@@ -168,7 +168,7 @@ func TestRepliesBeforeALossAreKept(t *testing.T) {
 	for i := range futures {
 		futures[i] = lua.Queue(b, newCall(s, fmt.Sprintf("%s:%d", name, i)), decodeInt)
 	}
-	require.ErrorContains(t, b.Exec(within(t, 20*time.Second)), "60 of 100 calls failed: count: outcome unknown")
+	require.ErrorContains(t, b.Exec(within(t, 20*time.Second)), "60 of 100 calls failed: outcome unknown")
 	for i, f := range futures {
 		got, err := f.Get()
 		if i < answered {

@@ -76,7 +76,9 @@ func requireOutcome(t testing.TB, err, want error) *lua.Error {
 	}
 	var e *lua.Error
 	require.ErrorAs(t, err, &e)
-	require.True(t, strings.HasPrefix(err.Error(), e.Script), "the message begins with the script: %v", err)
+	text := err.Error()
+	at := strings.LastIndex(text, "(")
+	require.True(t, at > 0 && strings.Contains(text[at:], e.Script), "the message ends with the script: %v", err)
 	return e
 }
 

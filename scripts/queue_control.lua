@@ -43,6 +43,9 @@ if kept then
   return {tonumber(was), tonumber(most)}
 end
 
+-- A full server refuses a first write that needs memory, and none that follows a write like this one, which changes
+-- nothing: a queue can be paused and limited there.
+redis.call('HDEL', control, '')
 if pause == '1' then
   redis.call('HSET', control, 'paused', '1')
 elseif pause == '2' then

@@ -116,13 +116,13 @@ func newFlagSet(name string) *flag.FlagSet {
 // findCommand takes the command's name, of one part or two, from the arguments. It is nil where help is asked for
 // a first part that several commands share.
 func findCommand(args []string) (*command, []string, error) {
-	var names, firsts, seconds []string
+	var firsts, seconds []string
 	for _, c := range commands() {
 		words := strings.Fields(c.name)
 		if len(args) >= len(words) && slices.Equal(args[:len(words)], words) {
 			return c, args[len(words):], nil
 		}
-		names, firsts = append(names, c.name), append(firsts, words[0])
+		firsts = append(firsts, words[0])
 		if words[0] == args[0] {
 			seconds = append(seconds, words[1])
 		}
@@ -130,7 +130,7 @@ func findCommand(args []string) (*command, []string, error) {
 	switch {
 	case len(seconds) == 0:
 		return nil, nil, usagef("there is no command %q; %s", args[0],
-			meant(args[0], firsts, "the commands are "+strings.Join(names, ", ")))
+			meant(args[0], firsts, "luatomic help lists them"))
 	case len(args) == 1:
 		return nil, nil, usagef("%s is not a whole command; add one of %s", args[0], strings.Join(seconds, ", "))
 	case args[1] == "-h", args[1] == "-help", args[1] == "--help":

@@ -15,6 +15,9 @@ var searches = regexp.MustCompile(`'[hz]?scan' command`)
 // lacking is a command that the server does not have, by itself or inside a script.
 var lacking = regexp.MustCompile(`(?i)\bunknown (redis |valkey )?command\b`)
 
+// fullCure is that of a server above its maxmemory.
+const fullCure = "the server is full: raise its maxmemory, or delete what is not needed"
+
 const fullServer = "use a server that has all commands: this one renames some, its service refuses them, " +
 	"or it is older than Redis 7.0"
 
@@ -43,7 +46,7 @@ func cureOf(err error) string {
 		return "check --prefix: luatomic acl prints the rights that a user needs, luatomic doctor those that this " +
 			"one lacks"
 	case strings.Contains(text, "OOM ") && strings.Contains(text, "'maxmemory'"):
-		return "the server is full: raise its maxmemory, or delete what is not needed"
+		return fullCure
 	case strings.Contains(text, "READONLY "):
 		return "name the master"
 	case strings.Contains(text, "MISCONF "):
@@ -66,7 +69,9 @@ func cureOf(err error) string {
 
 // withCure is the error on one line, and its cure.
 func withCure(err error) string {
-	if cure := cureOf(err); cure != "" {
+	if cure := cureOf(err); cure == fullCure {
+		return cure + "; " + oneLine(err) // at once, where much is refused: what to do comes first
+	} else if cure != "" {
 		return oneLine(err) + "; " + cure
 	}
 	return oneLine(err)

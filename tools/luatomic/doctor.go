@@ -132,7 +132,7 @@ func examine(s *session, dialect string, roles []luatomic.Role) error {
 func settingResult(c luatomic.ServerCheck) checkResult {
 	r := checkResult{Check: c.Check, Detail: c.Detail, Node: c.Node}
 	if c.Verdict != luatomic.CheckUnknown {
-		passed := c.Verdict == luatomic.CheckPassed
+		passed := c.Verdict != luatomic.CheckFailed
 		r.OK = &passed
 	}
 	if c.Cure != "" {

@@ -386,3 +386,13 @@ func TestDoctorInterrupted(t *testing.T) {
 	c.signal(os.Interrupt)
 	c.exits(exitInterrupted)
 }
+
+// A server that fills up is a warning first, and a failure before it refuses writes.
+func TestDoctorWarnsOfAServerThatFillsUp(t *testing.T) {
+	t.Parallel()
+	for verdict, ok := range map[luatomic.Verdict]bool{luatomic.CheckWarned: true, luatomic.CheckFailed: false} {
+		r := settingResult(luatomic.ServerCheck{Check: "memory", Verdict: verdict, Cure: "raise it"})
+		require.Equal(t, ok, *r.OK, verdict)
+		require.Equal(t, "raise it", *r.Cure, verdict)
+	}
+}

@@ -24,17 +24,18 @@ func TestFullServer(t *testing.T) {
 	e.run("locks", "steal", "held", "--ttl", "1h").exits(exitDone)
 	require.NoError(t, server.Client().ConfigSet(t.Context(), "maxmemory", "1").Err())
 	for _, args := range [][]string{
-		{"lock", "x", "--", "true"}, {"queue", "pause", "q"}, {"queue", "limit", "q", "9"},
-		{"jobs", "requeue", "q", "b"},
+		{"lock", "x", "--", "true"}, {"jobs", "requeue", "q", "b"},
 		{"jobs", "reschedule", "q", "s", "--in", "1m"},
 	} {
-		require.Contains(t, e.run(args...).exits(exitFailed).stderr.String(), "the server is full: raise its maxmemory",
-			args)
+		text := e.run(args...).exits(exitFailed).stderr.String()
+		require.Contains(t, text, "the server is full: raise its maxmemory", args)
+		require.Less(t, strings.Index(text, "raise its maxmemory"), strings.Index(text, "OOM"), "what to do comes first: %s", text)
+		require.NotContains(t, text, "user_script", args)
 	}
 	require.Contains(t, e.with("x").run("push", "q", "--raw").exits(exitFailed).stderr.String(), "the server is full")
 	for _, args := range [][]string{
 		{"jobs", "bury", "q", "c"}, {"jobs", "cancel", "q", "s"}, {"jobs", "delete", "q", "c"},
-		{"queue", "resume", "q"},
+		{"queue", "pause", "q"}, {"queue", "limit", "q", "9"}, {"queue", "resume", "q"},
 		{"locks", "release", "held"}, {"promote", "q"}, {"queue", "trim", "q", "--keep", "1"},
 		{"consume", "q", "--drain", "--", "true"},
 	} {

@@ -14,7 +14,7 @@ func TestUsage(t *testing.T) {
 		args []string
 		says string
 	}{
-		"command":      {[]string{"bogus"}, `no command "bogus"; the commands are demo, push`},
+		"command":      {[]string{"bogus"}, `no command "bogus"; luatomic help lists them`},
 		"near command": {[]string{"psuh", "q"}, `there is no command "psuh"; did you mean push?`},
 		"near second": {[]string{"locks", "relaese"},
 			`there is no command "locks relaese"; did you mean release?`},
@@ -34,7 +34,7 @@ func TestUsage(t *testing.T) {
 		"no interval": {[]string{"stats", "q", "--watch=x"},
 			`invalid value "x" for -watch: write an interval with its unit, such as 2s`},
 		"command as flag": {[]string{"--version"}, "; write luatomic version"},
-		"short word":      {[]string{"help", "nope"}, `no command "nope"; the commands are demo, push`},
+		"short word":      {[]string{"help", "nope"}, `no command "nope"; luatomic help lists them`},
 		"call no method":  {[]string{"rpc", "call"}, "the method is missing; name it"},
 		"no arguments": {[]string{"queues", "ls", "x"},
 			`this command takes no arguments, but there are 1: ["x"]; leave them out`},

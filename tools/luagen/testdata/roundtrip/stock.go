@@ -57,6 +57,6 @@ func restock(c *redis.Client, item string) {
 	done := stock.RestockIn(b, stock.RestockParams{Item: item})
 	same("fenced", true, errors.Is(b.Exec(ctx), lua.ErrFenced))
 	_, err = done.Get()
-	same("refusal", "guarded restock: refused: FENCED the lease is not held with this token", err.Error())
+	same("refusal", "refused: FENCED the lease is not held with this token (guarded restock)", err.Error())
 	same("stock", "50", c.Get(ctx, "stock:{"+item+"}").Val())
 }
