@@ -33,7 +33,7 @@ func (l *Log) Job(e queue.Event) {
 	}
 	attrs := []slog.Attr{
 		slog.String("queue", e.Queue), slog.String("job", e.ID), slog.Int("attempt", e.Attempt),
-		slog.String("outcome", string(e.Outcome)), slog.Duration("wait", e.Wait), slog.Duration("run", e.Run),
+		slog.String("outcome", string(e.Outcome)), seconds("wait", e.Wait), seconds("run", e.Run),
 	}
 	if e.Tag != "" {
 		attrs = append(attrs, slog.String("tag", e.Tag))
@@ -42,7 +42,7 @@ func (l *Log) Job(e queue.Event) {
 		attrs = append(attrs, slog.String("kind", e.Kind))
 	}
 	if e.Outcome == queue.OutcomeRetried {
-		attrs = append(attrs, slog.Duration("retry", e.Retry))
+		attrs = append(attrs, seconds("retry", e.Retry))
 	}
 	if p := new(queue.PanicError); errors.As(e.Err, &p) {
 		attrs = append(attrs, slog.String("stack", cut(string(p.Stack), maxStack)))
@@ -73,13 +73,13 @@ func (l *Log) Lock(e lock.Event) {
 	level, attrs := slog.LevelDebug, []slog.Attr{slog.String("lock", e.Name)}
 	switch e.Kind {
 	case lock.EventAcquired:
-		attrs = append(attrs, slog.Duration("wait", e.Wait))
+		attrs = append(attrs, seconds("wait", e.Wait))
 	case lock.EventQueued:
 		attrs = append(attrs, slog.Int("waiting", e.Waiting))
 	case lock.EventReleased:
-		attrs = append(attrs, slog.Duration("held", e.Held))
+		attrs = append(attrs, seconds("held", e.Held))
 	case lock.EventLost:
-		level, attrs = slog.LevelWarn, append(attrs, slog.Duration("held", e.Held))
+		level, attrs = slog.LevelWarn, append(attrs, seconds("held", e.Held))
 	}
 	l.to.LogAttrs(context.Background(), level, "lock "+e.Kind.String(), withError(attrs, e.Err)...)
 }
@@ -106,7 +106,7 @@ func (l *Log) call(ctx context.Context, text, method string, took time.Duration,
 	if err != nil {
 		level = slog.LevelWarn
 	}
-	attrs := []slog.Attr{slog.String("method", method), slog.Duration("took", took), more}
+	attrs := []slog.Attr{slog.String("method", method), seconds("took", took), more}
 	l.to.LogAttrs(ctx, level, text, withError(attrs, err)...)
 }
 
@@ -118,6 +118,11 @@ func (l *Log) Error(err error) {
 		return
 	}
 	l.to.LogAttrs(context.Background(), slog.LevelWarn, "background work failed", withError(nil, err)...)
+}
+
+// seconds is a duration as a number with its unit in the name: a JSON handler writes a slog.Duration as bare nanoseconds.
+func seconds(name string, d time.Duration) slog.Attr {
+	return slog.Float64(name+"_seconds", d.Round(time.Microsecond).Seconds())
 }
 
 func withError(attrs []slog.Attr, err error) []slog.Attr {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/internal/canary"
+	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/observe"
 	"github.com/luatomic/luatomic/queue"
@@ -63,6 +64,26 @@ func TestLogShowsWhatHappensAndNoContent(t *testing.T) {
 	}
 	for _, secret := range secrets {
 		require.NotContains(t, text, secret)
+	}
+}
+
+// A number without its unit is read wrongly: each duration is in seconds, and its name says so.
+func TestLogWritesDurationsInSeconds(t *testing.T) {
+	t.Parallel()
+	var out lines
+	log := observe.NewLog(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	log.Job(queue.Event{
+		Outcome: queue.OutcomeRetried, Wait: 1500 * time.Millisecond, Run: 20 * time.Microsecond, Retry: 2 * time.Second,
+	})
+	log.Lock(lock.Event{Kind: lock.EventAcquired, Wait: time.Minute})
+	log.Lock(lock.Event{Kind: lock.EventLost, Held: time.Second / 4})
+	_ = log.Served(t.Context(), rpc.CallInfo{}, func(context.Context) error { return nil })
+	text := out.String()
+	for _, want := range []string{
+		`"wait_seconds":1.5,"run_seconds":0.00002`, `"retry_seconds":2}`, `"wait_seconds":60}`, `"held_seconds":0.25}`,
+		`"took_seconds":0`,
+	} {
+		require.Contains(t, text, want)
 	}
 }
 
