@@ -1,6 +1,20 @@
 // Package queue has queues of ready and scheduled jobs on Redis. Each step is one script, so no crash loses a job
 // between two steps.
 //
+// # Use
+//
+//	type Mail struct{ To string }
+//	mails := queue.NewKind[Mail]("mail")
+//
+//	outbox, err := queue.New(client, "outbox", nil)
+//	pushed, err := mails.Push(ctx, outbox, Mail{To: "ann"}) // one script: all of it or nothing
+//
+//	var mux queue.Mux
+//	mails.Serve(&mux, func(ctx context.Context, mail Mail, d *queue.Delivery) error {
+//		return send(ctx, mail) // nil acks the job, an error schedules a retry
+//	})
+//	done, err := outbox.Consume(ctx, nil, mux.Handle) // until ctx ends
+//
 // # The life of a job
 //
 // q is the name of the queue. With a tag the keys begin with {tag}{q}:
@@ -15,20 +29,6 @@
 //	                    (deleted)       {q}:d  zset id → time of death
 //
 // Each arrow is one script, so a job is in exactly one of r, s, l and d at any moment.
-//
-// # Keys
-//
-// The methods name the keys that they touch by their suffix:
-//
-//	r   list    ready jobs            b   hash    bodies, from the push to the ack
-//	s   zset    scheduled jobs        n   hash    failures and the last reason
-//	l   zset    leases                u   hash    unique names and their holders
-//	d   zset    dead jobs             ux  zset    ends of the unique names
-//	c   hash    settings              w   zset    channels of consumers that wait; expires
-//	o   hash    options of jobs       f   zset    jobs that were finished just now; expires
-//	                                  i:* string  receipts of calls, for their repeats; expire
-//
-// n in a cost is the number of jobs in the queue.
 //
 // # Clocks
 //
@@ -55,4 +55,18 @@
 // took effect once or not at all) or lua.ErrExecutedInPart (the contract of the script says what is left).
 // lua.ErrWrongType names a key that holds another type; then nothing has changed. The docs of the methods name only the
 // errors that they add to these.
+//
+// # Keys
+//
+// The methods name the keys that they touch by their suffix:
+//
+//	r   list    ready jobs            b   hash    bodies, from the push to the ack
+//	s   zset    scheduled jobs        n   hash    failures and the last reason
+//	l   zset    leases                u   hash    unique names and their holders
+//	d   zset    dead jobs             ux  zset    ends of the unique names
+//	c   hash    settings              w   zset    channels of consumers that wait; expires
+//	o   hash    options of jobs       f   zset    jobs that were finished just now; expires
+//	                                  i:* string  receipts of calls, for their repeats; expire
+//
+// n in a cost is the number of jobs in the queue.
 package queue

@@ -101,7 +101,11 @@ func (e *JobError) follows() string {
 	if e.Declined == 1 {
 		return "it is delivered again, to any consumer; the next such jobs are reported by their count"
 	}
-	return fmt.Sprintf("it is delivered again in %v", e.Retry)
+	text := fmt.Sprintf("it is delivered again in %v", e.Retry)
+	if errors.Is(e.Err, ErrLeaseLost) { // by this process' clock, or of another lease that the handler had
+		text = "the server still had its lease, so no other worker had it; " + text
+	}
+	return text
 }
 
 // Unwrap returns the handler's error.

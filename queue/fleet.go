@@ -186,25 +186,67 @@ func (q *Queue) ConsumedBy(processes []Worker) (n int) {
 	return n
 }
 
-// LostData returns when a consumer has last found that the server had lost what it had, by the server's clock: it did
-// not have the reports that the process had sent before, or only older ones. That is so after a restart without data or
-// with those of an old snapshot, a failover that lost writes, an eviction, and FLUSHALL. Without a consumer of this
-// prefix that ran before and runs after the loss, and for what is lost within the five seconds between two reports,
-// nobody finds it. In a cluster it is about the server that has the list of processes. The time is zero if no loss was
-// found in the life of the list.
+// History is what the server of a list of processes has been through. All times are by its clock.
+type History struct {
+	// Now is when it was read.
+	Now time.Time
+	// Lost is when a consumer has last found that the server had lost what it had: it did not have the reports that the
+	// process had sent before, or only older ones. That is so after a restart without data or with those of an old
+	// snapshot, a failover that lost writes, an eviction, and FLUSHALL. Without a consumer of this prefix that ran
+	// before and runs after the loss, and for what is lost within the five seconds between two reports, nobody finds
+	// it. Lost is zero if no loss was found in the life of the list.
+	Lost time.Time
+	// Started is when the server was started, to a second. It is zero where INFO does not say it, or is refused.
+	Started time.Time
+	// Restarted: the list is older than the server that has it. The server was restarted with data, or is a replica
+	// that was started later and has taken the place of the one before.
+	Restarted bool
+}
+
+// ReadHistory returns what the server of the prefix has been through: a consumer does not notice a restart itself. In a
+// cluster it is about the server that has the list of processes, which a day without a report removes.
 //
-// One read. Keys: queues:{luatomic}:about. Cost: O(1).
-func LostData(ctx context.Context, client lua.Client, prefix string) (time.Time, error) {
+// One read; a second one, and INFO, if there is a list. Keys: queues:{luatomic}:about. Cost: O(1).
+func ReadHistory(ctx context.Context, client lua.Client, prefix string) (History, error) {
 	about := keys.NewFleet(prefix).About
 	text, err := nodes.Read(ctx, client, redis.NewStringCmd(ctx, "hget", about, "")).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return time.Time{}, listError(plainError(ctx, client, err, typed{about, "hash"}))
+	if err != nil {
+		if errors.Is(err, redis.Nil) {
+			err = nil
+		}
+		return History{}, listError(plainError(ctx, client, err, typed{about, "hash"}))
 	}
-	_, found, _ := strings.Cut(text, " ")
+	h := History{}
+	if h.Now, err = nodes.Time(ctx, client, about); err != nil {
+		return History{}, listError(err)
+	}
+	made, found, _ := strings.Cut(text, " ")
 	if ms, err := strconv.ParseInt(found, 10, 64); err == nil && ms > 0 {
-		return time.UnixMilli(ms), nil
+		h.Lost = time.UnixMilli(ms)
 	}
-	return time.Time{}, nil
+	h.Started = startOf(ctx, client, about, h.Now)
+	if us, err := strconv.ParseInt(made, 10, 64); err == nil && !h.Started.IsZero() {
+		h.Restarted = h.Started.Add(-uptimeUnit).After(time.UnixMicro(us))
+	}
+	return h, nil
+}
+
+// uptimeUnit bounds the error of a start that is computed from an uptime: both are whole seconds.
+const uptimeUnit = 2 * time.Second
+
+// startOf returns when the server of the key was started. What cannot be read is zero.
+func startOf(ctx context.Context, client lua.Client, key string, now time.Time) time.Time {
+	node, _, err := nodes.Of(ctx, client, key)
+	if err != nil {
+		return time.Time{}
+	}
+	_, rest, _ := strings.Cut(node.Info(ctx, "server").Val(), "uptime_in_seconds:")
+	line, _, _ := strings.Cut(rest, "\n")
+	up, err := strconv.ParseInt(strings.TrimSpace(line), 10, 32)
+	if err != nil {
+		return time.Time{}
+	}
+	return now.Add(-time.Duration(up) * time.Second)
 }
 
 func listError(err error) error {

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -58,13 +59,13 @@ func TestALossOfDataIsFound(t *testing.T) {
 			_, report := queue.Reporter(c, prefix)
 			report(ctx)
 			report(ctx)
-			require.Zero(t, lab.Must(queue.LostData(ctx, c, prefix)))
+			require.Zero(t, lab.Must(queue.ReadHistory(ctx, c, prefix)).Lost)
 			test.lose(t, prefix)
 			report(ctx)
-			at := lab.Must(queue.LostData(ctx, c, prefix))
+			at := lab.Must(queue.ReadHistory(ctx, c, prefix)).Lost
 			require.Equal(t, test.found, !at.IsZero())
 			report(ctx)
-			require.Equal(t, at, lab.Must(queue.LostData(ctx, c, prefix)), "a loss is found once")
+			require.Equal(t, at, lab.Must(queue.ReadHistory(ctx, c, prefix)).Lost, "a loss is found once")
 		})
 	}
 }
@@ -103,4 +104,26 @@ func TestAConsumerLearnsOfALossOfData(t *testing.T) {
 	require.ErrorContains(t, lost[0], `of "mail"`)
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
+}
+
+// A server that was restarted with its data is younger than its list of processes. One that made the list is not.
+func TestARestartWithDataIsFound(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t, "--appendonly", "yes", "--appendfsync", "always")
+	c, ctx := server.Client(), t.Context()
+	require.Equal(t, queue.History{}, lab.Must(queue.ReadHistory(ctx, c, "")), "there is no list")
+	_, report := queue.Reporter(c, "")
+	report(ctx)
+	was := lab.Must(queue.ReadHistory(ctx, c, ""))
+	require.False(t, was.Restarted)
+	require.WithinDuration(t, was.Now, was.Started, time.Minute)
+	// The list is made older, so that the test need not wait for a later start.
+	about := keys.NewFleet("").About
+	made := fmt.Sprint(was.Now.Add(-time.Hour).UnixMicro(), " 0")
+	require.NoError(t, c.HSet(ctx, about, "", made).Err())
+	server.Restart()
+	was = lab.Must(queue.ReadHistory(ctx, c, ""))
+	require.True(t, was.Restarted)
+	require.Zero(t, was.Lost)
+	require.WithinDuration(t, was.Now, was.Started, time.Minute)
 }

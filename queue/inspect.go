@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/luatomic/luatomic/gen"
@@ -66,24 +67,26 @@ func (q *Queue) empty(ctx context.Context) (bool, error) {
 }
 
 // State is the state of a job.
-type State int
+type State string
 
-// The states of a job. The numbers are those of the scripts.
+// The states of a job.
 const (
-	Ready State = iota
-	Scheduled
-	Leased
-	Dead
-	Absent
+	Ready     State = "ready"
+	Scheduled State = "scheduled"
+	Leased    State = "leased"
+	Dead      State = "dead"
+	Absent    State = "absent"
 )
 
-var stateNames = [...]string{"ready", "scheduled", "leased", "dead", "absent"}
+// states are by the numbers that the scripts have for them.
+var states = [...]State{Ready, Scheduled, Leased, Dead, Absent}
 
-func (s State) String() string {
-	if s < 0 || int(s) >= len(stateNames) {
-		return fmt.Sprintf("State(%d)", int(s))
+// stateOf returns the state of that number, and Absent for one of no script here.
+func stateOf(number int64) State {
+	if number < 0 || number >= int64(len(states)) {
+		return Absent
 	}
-	return stateNames[s]
+	return states[number]
 }
 
 // Peeked is a job as Peek read it.
@@ -130,7 +133,7 @@ func (q *Queue) Find(ctx context.Context, ids ...string) (out []Found, tooLong e
 			return out, q.wrap("find in", err)
 		}
 		for i, r := range rows {
-			f := Found{State: State(r.State), Peeked: Peeked{ID: p.IDs[i]}}
+			f := Found{State: stateOf(int64(r.State)), Peeked: Peeked{ID: p.IDs[i]}}
 			if f.State != Absent {
 				f.Body, f.Failures, f.Reason = r.Body, int(r.Failures), r.Reason
 				f.Details = decodeDetails(r.Options)
@@ -152,11 +155,12 @@ const maxRows = 200
 // it may miss a job or return one twice while others move. Keys: r, s, l, d, b, n, o. Cost: O(log n + offset) for each
 // script.
 func (q *Queue) Peek(ctx context.Context, state State, offset, max int) ([]Peeked, error) {
-	if state < Ready || state > Dead {
-		return nil, q.wrap("peek at", fmt.Errorf("no job is %v; give Ready, Scheduled, Leased or Dead", state))
+	number := slices.Index(states[:], state)
+	if number < 0 || state == Absent {
+		return nil, q.wrap("peek at", fmt.Errorf("no job is %q; give Ready, Scheduled, Leased or Dead", state))
 	}
 	p := q.peekParams()
-	p.State, p.Offset, p.Bytes = gen.QueuePeekState(state), int64(offset), takeBytes
+	p.State, p.Offset, p.Bytes = gen.QueuePeekState(number), int64(offset), takeBytes
 	end, out := p.Offset+int64(min(max, maxRows)), []Peeked{}
 	for {
 		p.Max = end - p.Offset

@@ -30,7 +30,7 @@ func TestCancelInLeavesOtherStates(t *testing.T) {
 	all := []queue.State{queue.Ready, queue.Scheduled, queue.Leased, queue.Dead, queue.Absent}
 	var ids []string
 	for _, state := range all {
-		ids = append(ids, state.String())
+		ids = append(ids, string(state))
 	}
 	for _, state := range all {
 		for verb, q := range map[string]*queue.Queue{"cancel": fourStates(t), "bury": fourStates(t)} {

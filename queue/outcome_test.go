@@ -101,6 +101,20 @@ func TestOnErrorReportsWhatBecameOfTheJob(t *testing.T) {
 	require.Equal(t, queue.OutcomeCancelled, failed.Outcome)
 }
 
+// A handler that ended for a lost lease, of its own clock or of a lock, whose job was still held: another worker had not.
+func TestAJobThatIsRetriedWasNotAnotherWorkers(t *testing.T) {
+	t.Parallel()
+	_, event, reported := consumeOne(t, queue.Job{},
+		func(_ context.Context, _ *queue.Queue, d *queue.Delivery) error {
+			if d.Attempt > 1 {
+				return nil
+			}
+			return fmt.Errorf("save: %w", queue.ErrLeaseLost)
+		})
+	require.Equal(t, queue.OutcomeRetried, event.Outcome)
+	require.ErrorContains(t, reported[0], "; the server still had its lease, so no other worker had it; it is delivered again in ")
+}
+
 // A delay without an end, as of a job that is parked, is the longest one, and not one in the past.
 func TestALongRetryIsReportedAsLong(t *testing.T) {
 	t.Parallel()

@@ -72,8 +72,11 @@ func (s *site) push(q *queue.Queue, n int, like queue.Job) {
 // ids are those of the jobs of a state. Nobody else works then.
 func (s *site) ids(q *queue.Queue, state queue.State) (ids []string) {
 	s.t.Helper()
-	for at := 0; at < []int{s.stats(q).Ready, s.stats(q).Scheduled, s.stats(q).Leased,
-		s.stats(q).Dead}[state]; at += 200 {
+	st := s.stats(q)
+	most := map[queue.State]int{
+		queue.Ready: st.Ready, queue.Scheduled: st.Scheduled, queue.Leased: st.Leased, queue.Dead: st.Dead,
+	}[state]
+	for at := 0; at < most; at += 200 {
 		jobs, err := q.Peek(s.t.Context(), state, at, 200)
 		require.NoError(s.t, err)
 		for _, j := range jobs {
@@ -333,7 +336,7 @@ func TestAChangeOfAllThatMatchGoesOnUntilTheEnd(t *testing.T) {
 			found, err := q.Find(ctx, "z1", "z2", "a1")
 			require.NoError(t, err)
 			for _, f := range found {
-				require.NotEqual(t, name, f.State.String(), f.ID)
+				require.NotEqual(t, name, string(f.State), f.ID)
 			}
 		})
 	}

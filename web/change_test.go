@@ -12,8 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
@@ -368,4 +370,48 @@ func TestPermitsAreRevokedByTheirMark(t *testing.T) {
 	require.NoError(t, keep.Extend(t.Context()))
 	require.Error(t, lose.Extend(t.Context()))
 	require.Error(t, reader.Extend(t.Context()))
+}
+
+// The list and a change of all that match are for jobs of a reason and of an age, too; a form that goes on keeps both.
+func TestAChangeOfAJobsReasonAndAge(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, web.Options{Write: true})
+	q := s.queue("mail")
+	s.bury(q, "smtp: 421", queue.Job{ID: "old"}, queue.Job{ID: "new"})
+	s.bury(q, "template", queue.Job{ID: "other"})
+	died := float64(time.Now().Add(-2 * time.Hour).UnixMilli())
+	for _, id := range []string{"old", "other"} {
+		require.NoError(t, s.client.ZAddXX(t.Context(), s.prefix+"{mail}:d", redis.Z{Score: died, Member: id}).Err())
+	}
+	listed := func(filter string) (ids []string) {
+		var page struct{ Jobs []struct{ ID string } }
+		s.read("/queue.json?name=mail&state=dead&"+filter, &page)
+		for _, j := range page.Jobs {
+			ids = append(ids, j.ID)
+		}
+		return ids
+	}
+	require.ElementsMatch(t, []string{"old", "new"}, listed("reason=smtp"))
+	require.ElementsMatch(t, []string{"old", "other"}, listed("older=1h"))
+	require.Equal(t, []string{"old"}, listed("reason=smtp&older=1h"))
+	require.Contains(t, s.ok("/queue?name=mail&state=dead&older=1h"), `name="older" value="1h"`)
+
+	form := url.Values{"all": {"requeue"}, "state": {"dead"}, "reason": {"smtp"}, "older": {"1h"}}
+	page := s.do(http.MethodPost, "/jobs?name=mail", form).body
+	require.Contains(t, page, "with the reason <b>smtp</b>")
+	require.Contains(t, page, "dead for <b>1h</b> or longer")
+	require.Contains(t, page, `name="reason" value="smtp"><input type="hidden" name="older" value="1h">`)
+	form.Set("confirm", "1")
+	var got struct{ Done int }
+	s.post("/jobs.json?name=mail", form, &got)
+	require.Equal(t, 1, got.Done)
+	require.Equal(t, queue.Ready, lab.Must(q.Find(t.Context(), "old"))[0].State)
+
+	form = url.Values{"all": {"delete"}, "state": {"dead"}, "older": {"1h"}, "confirm": {"9"}}
+	s.post("/jobs.json?name=mail", form, &got)
+	require.Equal(t, 1, got.Done, "the age alone")
+	require.Equal(t, []string{"new"}, listed(""))
+	for _, bad := range []string{"state=dead&older=soon", "state=dead&older=-1h", "state=scheduled&older=1h"} {
+		require.Equal(t, http.StatusBadRequest, s.get("/queue?name=mail&"+bad).code, bad)
+	}
 }

@@ -40,12 +40,12 @@ func (h *handler) countAll(ctx context.Context, q *request, of *queue.Queue, st 
 }
 
 // means reports whether a change of all is for a job of that time: a dead or ready one that came later than the form is
-// not meant, nor one that is due as asked already.
+// not meant, nor one that is younger than asked, or due as asked already.
 func (c *change) means(at time.Time) bool {
 	if c.Verb == "reschedule" && !at.Before(c.due()) && at.Sub(c.due()) < 2*time.Millisecond {
 		return false
 	}
-	return c.state == queue.Scheduled || !at.After(c.Until)
+	return c.state == queue.Scheduled || !at.After(c.Until.Add(-c.older))
 }
 
 // changeAll makes the change for as many jobs as were confirmed, for as long as one request may take. It passes over no

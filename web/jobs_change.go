@@ -24,10 +24,9 @@ type change struct {
 	// IDs are the jobs, or All of the state, with the filter, none newer than Until.
 	IDs   []show.Name `json:"ids,omitempty"`
 	All   bool        `json:"all,omitempty"`
-	Kind  show.Name   `json:"kind,omitempty"`
-	Text  string      `json:"text,omitempty"`
 	Until time.Time   `json:"until,omitzero"`
-	In    string      `json:"in,omitempty"`
+	meant
+	In string `json:"in,omitempty"`
 	// Count is how many jobs it is for; with a filter those among the Checked. More says that others were not checked
 	// yet: the change looks at them too, and Total is how many are in the state.
 	Count   int  `json:"count"`
@@ -72,9 +71,6 @@ func (c *change) due() time.Time { return c.Until.Add(c.in) }
 // All jobs that the requests so far have changed, and that they are for.
 func (c change) DoneByNow() int { return c.SoFar + c.Done }
 func (c change) Goal() int      { return c.SoFar + c.Count }
-
-// Filtered reports whether only some of the jobs are meant.
-func (c change) Filtered() bool { return c.Kind != "" || c.Text != "" }
 
 // UntilMS is Until for a form.
 func (c change) UntilMS() int64 { return c.Until.UnixMilli() }
@@ -146,7 +142,7 @@ func (c *change) asks() bool {
 func changeOf(q *request, of *queue.Queue, st queue.Stats) (*change, error) {
 	c := &change{
 		Verb: q.get("verb"), Queue: show.Name(of.Name()), Tag: show.Name(of.Tag()), State: q.get("state"),
-		Kind: show.Name(q.get("kind")), Text: q.get("text"), In: q.get("in"), Until: st.Now, confirmed: -1,
+		In: q.get("in"), Until: st.Now, confirmed: -1,
 		made: &q.made,
 		From: q.get("from"), Auto: q.get("auto") != "",
 	}
@@ -161,6 +157,9 @@ func changeOf(q *request, of *queue.Queue, st queue.Stats) (*change, error) {
 		return nil, faultf(http.StatusBadRequest, "Name the state in which you saw the jobs.", "The state is missing.")
 	}
 	if c.state, err = stateOf(c.State, st); err != nil {
+		return nil, err
+	}
+	if c.meant, err = meantOf(q, c.state); err != nil {
 		return nil, err
 	}
 	if c.Verb == "" {

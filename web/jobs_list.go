@@ -3,6 +3,7 @@ package web
 import (
 	"bytes"
 	"context"
+	"net/http"
 	"strings"
 	"time"
 
@@ -25,7 +26,7 @@ type jobRow struct {
 
 // row is the job without what the role may not see.
 func (role Role) row(f queue.Found) jobRow {
-	row := jobRow{ID: show.Name(f.ID), State: f.State.String(), Failures: f.Failures, Kind: show.Name(f.Kind),
+	row := jobRow{ID: show.Name(f.ID), State: string(f.State), Failures: f.Failures, Kind: show.Name(f.Kind),
 		Bytes: len(f.Body), Fence: f.Fence}
 	if !f.At.IsZero() {
 		at := written(f.At)
@@ -37,19 +38,55 @@ func (role Role) row(f queue.Found) jobRow {
 	return row
 }
 
-// jobFilter chooses jobs by kind and by a text.
-type jobFilter struct {
-	kind, text string
-	role       Role // what it may see
-	body       func(kind string, body []byte) []byte
+// meant says which jobs of a state a form is for. What is empty leaves none out.
+type meant struct {
+	Kind show.Name `json:"kind,omitempty"`
+	// Text is in the id, reason, headers or body, Reason in the reason of the last failure.
+	Text   string `json:"text,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Older is a duration: the job has been ready or dead for that long.
+	Older string `json:"older,omitempty"`
+
+	older time.Duration
 }
 
-func (f *jobFilter) none() bool { return f.kind == "" && f.text == "" }
+func meantOf(q *request, state queue.State) (m meant, err error) {
+	m = meant{Kind: show.Name(q.get("kind")), Text: q.get("text"), Reason: q.get("reason"), Older: q.get("older")}
+	if m.Older == "" {
+		return m, nil
+	}
+	if m.older, err = time.ParseDuration(m.Older); err != nil || m.older < 0 {
+		return m, faultf(http.StatusBadRequest, "Write it like 90s, 10m or 2h30m.", "%q is no age.", shown(40, m.Older))
+	}
+	if state != queue.Ready && state != queue.Dead {
+		return m, faultf(http.StatusBadRequest, "Leave the age out.", "Only ready and dead jobs have an age.")
+	}
+	return m, nil
+}
 
-// matches reports whether the job has the kind, and the text in its id, reason, headers or body. What the role may not
-// see does not match, or a search would show it.
+// Filtered reports whether only some of the jobs are meant.
+func (m meant) Filtered() bool { return m.Kind != "" || m.Text != "" || m.Reason != "" || m.older > 0 }
+
+// jobFilter chooses jobs by what is in them.
+type jobFilter struct {
+	kind, text, reason string
+	role               Role // what it may see
+	body               func(kind string, body []byte) []byte
+	before             time.Time // none that is ready or dead since then; zero for all
+}
+
+// none reports that no job is to be looked at.
+func (f *jobFilter) none() bool {
+	return f.kind == "" && f.text == "" && f.reason == "" && f.before.IsZero()
+}
+
+// matches reports whether the job has the kind, the reason, and the text in its id, reason, headers or body. What the
+// role may not see does not match, or a search would show it.
 func (f *jobFilter) matches(j *queue.Peeked) bool {
-	if f.kind != "" && j.Kind != f.kind {
+	switch {
+	case f.kind != "" && j.Kind != f.kind,
+		f.reason != "" && !(f.role.Has(Texts) && strings.Contains(j.Reason, f.reason)),
+		!f.before.IsZero() && j.At.After(f.before):
 		return false
 	}
 	if f.text == "" || strings.Contains(j.ID, f.text) {

@@ -99,3 +99,16 @@ func TestTheOverviewNamesALossOfData(t *testing.T) {
 	require.Contains(t, s.ok("/"), "The server has lost data")
 	require.Contains(t, s.ok("/index.json"), `"lost_data"`)
 }
+
+// The overview names a server that was restarted with its data: the list of processes is older than the server.
+func TestTheOverviewNamesARestart(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, web.Options{})
+	require.NotContains(t, s.ok("/"), "was restarted")
+	about := keys.NewFleet(s.prefix).About
+	require.NoError(t, s.client.HSet(t.Context(), about, "", fmt.Sprint(time.Now().UnixMicro(), " 0")).Err())
+	require.NotContains(t, s.ok("/"), "was restarted", "the list is younger")
+	require.NoError(t, s.client.HSet(t.Context(), about, "", "1000000 0").Err())
+	require.Contains(t, s.ok("/"), "The server was restarted")
+	require.Contains(t, s.ok("/index.json"), `"restarted"`)
+}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/queue"
@@ -93,9 +92,11 @@ type dayRow struct {
 
 type overviewData struct {
 	// Lost is when a consumer found that the server had lost data, in the last day.
-	Lost   *time.Time `json:"lost_data,omitempty"`
-	Now    time.Time  `json:"-"`
-	Queues []queueRow `json:"queues"`
+	Lost *time.Time `json:"lost_data,omitempty"`
+	// Restarted is when the server was restarted, in the last hour, if it has its data.
+	Restarted *time.Time `json:"restarted,omitempty"`
+	Now       time.Time  `json:"-"`
+	Queues    []queueRow `json:"queues"`
 	// Total is the number of all queues, Next the cursor of the next page.
 	Total int    `json:"total"`
 	Next  string `json:"next,omitempty"`
@@ -117,7 +118,7 @@ func (h *handler) overview(ctx context.Context, q *request) (answer, error) {
 		return answer{}, err
 	}
 	data := overviewData{Total: len(queues)}
-	h.findLoss(ctx, &data)
+	h.findHistory(ctx, &data)
 	queues = queues[min(from, len(queues)):]
 	if len(queues) > queuesOnPage {
 		queues, data.Next = queues[:queuesOnPage], h.cursor(overviewCursor, from+queuesOnPage)
@@ -139,15 +140,16 @@ func (h *handler) overview(ctx context.Context, q *request) (answer, error) {
 	return answer{page: "overview", title: "Queues", data: data}, noneServed(faults)
 }
 
-// findLoss says when data was lost. What cannot be read hides nothing else.
-func (h *handler) findLoss(ctx context.Context, data *overviewData) {
-	at, err := queue.LostData(ctx, h.client, h.opts.Prefix)
-	if err != nil || at.IsZero() {
-		return
-	}
-	now, err := nodes.Time(ctx, h.client, keys.NewFleet(h.opts.Prefix).Workers)
-	if err == nil && now.Sub(at) < 24*time.Hour {
-		data.Lost, data.Now = &at, now
+// findHistory says when data was lost, or when the server was restarted. What cannot be read hides nothing else.
+func (h *handler) findHistory(ctx context.Context, data *overviewData) {
+	was, err := queue.ReadHistory(ctx, h.client, h.opts.Prefix)
+	data.Now = was.Now
+	switch {
+	case err != nil:
+	case !was.Lost.IsZero() && was.Now.Sub(was.Lost) < 24*time.Hour:
+		data.Lost = &was.Lost
+	case was.Restarted && was.Now.Sub(was.Started) < time.Hour:
+		data.Restarted = &was.Started
 	}
 }
 

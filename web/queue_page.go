@@ -8,7 +8,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -20,9 +19,8 @@ type queueData struct {
 	Now   time.Time `json:"now"`
 	State string    `json:"state"`
 	Tabs  []tab     `json:"-"`
-	Kind  show.Name `json:"kind,omitempty"`
-	Text  string    `json:"text,omitempty"`
-	Jobs  []jobRow  `json:"jobs"`
+	meant
+	Jobs []jobRow `json:"jobs"`
 	// Checked counts the jobs that were read for this page, Total all of the state.
 	Checked int `json:"checked"`
 	Total   int `json:"total"`
@@ -32,12 +30,9 @@ type queueData struct {
 	Verbs  []verb `json:"-"`
 }
 
-// Filtered reports whether only some of the jobs are shown.
-func (d queueData) Filtered() bool { return d.Kind != "" || d.Text != "" }
-
 // Dropped reports whether the list may have entries of jobs that are ready no more.
 func (d queueData) Dropped() bool {
-	return !d.Filtered() && d.State == queue.Ready.String() && len(d.Jobs) < d.Checked
+	return !d.Filtered() && d.State == string(queue.Ready) && len(d.Jobs) < d.Checked
 }
 
 // tab is a link to the jobs of a state.
@@ -71,11 +66,11 @@ func (h *handler) known(ctx context.Context, q *queue.Queue) (queue.Stats, error
 
 // stateOf is the state that the request names; dead, where there are dead jobs, or ready, if it names none.
 func stateOf(name string, st queue.Stats) (queue.State, error) {
-	switch at := slices.IndexFunc(states, func(s queue.State) bool { return s.String() == name }); {
+	switch at := slices.IndexFunc(states, func(s queue.State) bool { return string(s) == name }); {
 	case at >= 0:
 		return states[at], nil
 	case name != "":
-		return 0, faultf(http.StatusBadRequest, "It is ready, scheduled, leased or dead.", "No job is %q.",
+		return "", faultf(http.StatusBadRequest, "It is ready, scheduled, leased or dead.", "No job is %q.",
 			shown(40, name))
 	case st.Dead > 0:
 		return queue.Dead, nil
@@ -84,11 +79,15 @@ func stateOf(name string, st queue.Stats) (queue.State, error) {
 }
 
 func countOf(st queue.Stats, state queue.State) int {
-	return []int{st.Ready, st.Scheduled, st.Leased, st.Dead}[state]
+	return map[queue.State]int{
+		queue.Ready: st.Ready, queue.Scheduled: st.Scheduled, queue.Leased: st.Leased, queue.Dead: st.Dead,
+	}[state]
 }
 
 func (h *handler) filterOf(q *request, name string) *jobFilter {
-	return &jobFilter{kind: q.get("kind"), text: q.get("text"), role: q.role, body: h.redactor(name)}
+	return &jobFilter{
+		kind: q.get("kind"), text: q.get("text"), reason: q.get("reason"), role: q.role, body: h.redactor(name),
+	}
 }
 
 // redactor is what shows bodies of a queue.
@@ -114,6 +113,10 @@ func (h *handler) queuePage(ctx context.Context, q *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	only, err := meantOf(q, state)
+	if err != nil {
+		return answer{}, err
+	}
 	row := rowOf(of)
 	if err := h.readQueue(ctx, of, &row); err != nil {
 		row.Fault = h.faultOf(err)
@@ -121,11 +124,11 @@ func (h *handler) queuePage(ctx context.Context, q *request) (answer, error) {
 	processes, unread := queue.Workers(ctx, h.client, h.opts.Prefix)
 	row.consume(of, processes, unread)
 	data := queueData{
-		queueRow: row, Now: st.Now, State: state.String(),
-		Kind: show.Name(q.get("kind")), Text: q.get("text"), Total: countOf(st, state), Verbs: verbsOf(state),
+		queueRow: row, Now: st.Now, State: string(state),
+		meant: only, Total: countOf(st, state), Verbs: verbsOf(state),
 	}
 	for _, s := range states {
-		data.Tabs = append(data.Tabs, tab{s.String(), countOf(st, s)})
+		data.Tabs = append(data.Tabs, tab{string(s), countOf(st, s)})
 	}
 	if err := h.readJobs(ctx, q, of, state, &data); err != nil {
 		return answer{}, err
@@ -146,7 +149,11 @@ func (h *handler) readJobs(ctx context.Context, q *request, of *queue.Queue, sta
 		jobs.at = data.Total
 	}
 	first := jobs.at
-	found, err := jobs.page(ctx, h.filterOf(q, of.Name()))
+	filter := h.filterOf(q, of.Name())
+	if data.older > 0 {
+		filter.before = data.Now.Add(-data.older)
+	}
+	found, err := jobs.page(ctx, filter)
 	if err != nil {
 		return err
 	}

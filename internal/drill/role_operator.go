@@ -20,7 +20,7 @@ func (r *role) operate() error {
 		case 1, 2, 3:
 			r.revive(q)
 		default:
-			r.cancel(q, queue.State(r.draw(4)))
+			r.cancel(q, []queue.State{queue.Ready, queue.Scheduled, queue.Leased, queue.Dead}[r.draw(4)])
 		}
 	}
 	return nil
@@ -65,7 +65,7 @@ func (r *role) cancel(q *queue.Queue, state queue.State) {
 	was, err := q.Cancel(ctx, jobs[0].ID)
 	end := endOf(err)
 	if err == nil {
-		end = was[0].String()
+		end = string(was[0])
 	}
 	r.log.Add(history.Record{Kind: history.Cancelled, Of: of, Text: end})
 }

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/luatomic/luatomic"
-	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
@@ -93,51 +91,43 @@ func (p *probeUse) readsQueues() bool {
 	return p.does(luatomic.RoleProducer, luatomic.RoleConsumer, luatomic.RolePage)
 }
 
-// lostFor is how long a loss of data is shown.
-const lostFor = 24 * time.Hour
+// How long a loss of data and a restart are shown.
+const (
+	lostFor    = 24 * time.Hour
+	restartFor = time.Hour
+)
 
-// lostText says when a consumer found that the server had lost data, as far as that is not long ago.
-func lostText(ctx context.Context, client lua.Client, prefix string) (string, error) {
-	at, err := queue.LostData(ctx, client, prefix)
-	if err != nil || at.IsZero() {
-		return "", err
+// historyText says what the server has been through, as far as that is not long ago, and what to do about it.
+func historyText(ctx context.Context, client lua.Client, prefix string) (text, cure string, err error) {
+	h, err := queue.ReadHistory(ctx, client, prefix)
+	switch {
+	case err != nil:
+	case !h.Lost.IsZero() && h.Now.Sub(h.Lost) <= lostFor:
+		text = "the server has lost data: " + ago(h.Lost, h.Now) + " a consumer found that its reports were gone"
+		if !h.Started.IsZero() {
+			text += "; the server was started " + ago(h.Started, h.Now)
+		}
+		cure = "push again what is missing; a restart without persistence, a failover, an eviction and FLUSHALL do " +
+			"that: the checks above have the settings"
+	case h.Restarted && h.Now.Sub(h.Started) <= restartFor:
+		text = "the server was restarted " + ago(h.Started, h.Now) + ", and has the reports of before"
+		cure = "read its log for the cause; writes that it had not saved are gone: luatomic queue audit finds jobs in part"
 	}
-	now, err := nodes.Time(ctx, client, keys.NewFleet(prefix).Workers)
-	if err != nil || now.Sub(at) > lostFor {
-		return "", err
-	}
-	text := "the server has lost data: " + ago(at, now) + " a consumer found that its reports were gone"
-	if up := upSince(ctx, client, prefix); up > 0 {
-		text += "; the server was started " + ago(now.Add(-up), now)
-	}
-	return text, nil
+	return text, cure, err
 }
 
-// upSince is how long the server of the list has been running; 0 where it does not say.
-func upSince(ctx context.Context, client lua.Client, prefix string) time.Duration {
-	node, _, err := nodes.Of(ctx, client, keys.NewFleet(prefix).Workers)
-	if err != nil {
-		return 0
-	}
-	_, rest, _ := strings.Cut(node.Info(ctx, "server").Val(), "uptime_in_seconds:")
-	seconds, _ := strconv.Atoi(strings.TrimSpace(strings.SplitN(rest, "\n", 2)[0]))
-	return time.Duration(seconds) * time.Second
-}
-
-// examineData warns of a loss of data in the last day.
+// examineData warns of a loss of data in the last day, and of a restart in the last hour.
 func (p *probeUse) examineData(ctx context.Context) checkResult {
 	r, ok := checkResult{Check: "data"}, true
-	text, err := lostText(ctx, p.client, p.prefix)
+	text, cure, err := historyText(ctx, p.client, p.prefix)
 	switch {
 	case err != nil:
 		r.Detail = "not read: " + oneLine(err)
 		return r
 	case text != "":
-		cure := "push again what is missing; a restart without persistence, a failover, an eviction and FLUSHALL do " +
-			"that: the checks above have the settings"
 		r.Cure = &cure
 	default:
-		text = "no consumer has found a loss of data in the last day"
+		text = "no consumer has found a loss of data in the last day, and no restart is seen in the last hour"
 	}
 	r.OK, r.Detail = &ok, text
 	return r

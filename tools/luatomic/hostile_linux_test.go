@@ -80,7 +80,7 @@ func (h *hostile) job(state queue.State) {
 		j.Delay = time.Hour
 	}
 	h.push(evilName, j)
-	if state < queue.Leased {
+	if state == queue.Ready || state == queue.Scheduled {
 		return
 	}
 	taken, err := h.queue(evilName).Take(h.t.Context(), 1)

@@ -31,12 +31,12 @@ func (f *stateFlag) String() string {
 	if f == nil || !f.set {
 		return ""
 	}
-	return f.state.String()
+	return string(f.state)
 }
 
 func (f *stateFlag) Set(v string) error {
 	for _, state := range listedStates {
-		if v == state.String() {
+		if v == string(state) {
 			f.state, f.set = state, true
 			return nil
 		}
@@ -58,7 +58,7 @@ type jobRow struct {
 
 func rowOf(f queue.Found) jobRow {
 	row := jobRow{
-		ID: label(f.ID), State: f.State.String(), Failures: f.Failures, Reason: f.Reason, Kind: label(f.Kind),
+		ID: label(f.ID), State: string(f.State), Failures: f.Failures, Reason: f.Reason, Kind: label(f.Kind),
 		Headers: f.Headers, Bytes: len(f.Body), Fence: f.Fence,
 	}
 	if !f.At.IsZero() {
@@ -131,7 +131,9 @@ func knownQueue(ctx context.Context, q *queue.Queue) (queue.Stats, error) {
 }
 
 func countOf(st queue.Stats, state queue.State) int {
-	return []int{st.Ready, st.Scheduled, st.Leased, st.Dead}[state]
+	return map[queue.State]int{
+		queue.Ready: st.Ready, queue.Scheduled: st.Scheduled, queue.Leased: st.Leased, queue.Dead: st.Dead,
+	}[state]
 }
 
 // eachJob calls f for up to limit jobs of a state, of which there are so many.
@@ -239,9 +241,9 @@ func findJobs(ctx context.Context, q *queue.Queue, ids []string, verb string, st
 }
 
 func alternatives(states []queue.State) string {
-	text := states[0].String()
+	text := string(states[0])
 	for _, s := range states[1:] {
-		text += " or " + s.String()
+		text += " or " + string(s)
 	}
 	return text
 }

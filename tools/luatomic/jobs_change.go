@@ -34,7 +34,7 @@ func (c changeCommand) command() *command {
 		example: c.example,
 		flags: func(fs *flag.FlagSet) {
 			fs.BoolVar(&all, "all", false, "all jobs of the state, in place of IDs")
-			fs.Var(&only, "state", "`STATE` of the jobs that --all means; "+c.states[0].String()+" if left out")
+			fs.Var(&only, "state", "`STATE` of the jobs that --all means; "+string(c.states[0])+" if left out")
 			if c.moreFlags != nil {
 				c.moreFlags(fs)
 			}

@@ -37,7 +37,7 @@ func TestADeadFleetIsSeen(t *testing.T) {
 	e.push("idle", queue.Job{ID: "waits"})
 	e.push("quiet", queue.Job{ID: "later", Delay: time.Hour})
 
-	holds(t, e.run("stats", "mail").exits(exitDone).object(), map[string]any{"leased": 1, "lapsed": 1})
+	holds(t, e.run("stats", "mail").exits(exitDone).object(), map[string]any{"leased": 1, "lapsed": 1, "consumers": 0})
 	rows := make(map[string]map[string]any)
 	for _, o := range e.run("queues", "ls").exits(exitDone).objects() {
 		rows[o["queue"].(string)] = o
@@ -128,4 +128,21 @@ func TestAServerThatLostItsDataIsNamed(t *testing.T) {
 	about = fmt.Sprint(now.UnixMicro(), " ", now.Add(-25*time.Hour).UnixMilli())
 	require.NoError(t, c.HSet(t.Context(), keys.NewFleet(e.prefix).About, "", about).Err())
 	require.Nil(t, e.run("doctor").checks()["data"]["cure"], "that is long ago")
+}
+
+// A server that was restarted with its data is named: by doctor, queues ls and top.
+func TestARestartedServerIsNamed(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	require.NoError(t, luatomictest.Client(t).HSet(t.Context(), keys.NewFleet(e.prefix).About, "", "1000000 0").Err())
+	const says = "the server was restarted "
+	check := e.run("doctor").checks()["data"]
+	holds(t, check, map[string]any{"ok": true})
+	require.Contains(t, check["detail"], says)
+	require.Contains(t, check["cure"], "read its log")
+	require.Contains(t, e.run("queues", "ls").exits(exitDone).stderr.String(), says)
+	r := newTopReader(luatomictest.Client(t), e.prefix)
+	r.read(t.Context())
+	p := topPicture{view: r.view}
+	require.Contains(t, strings.Join(p.lines(120, 40, time.Now()), "\n"), says)
 }

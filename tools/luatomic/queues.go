@@ -90,7 +90,7 @@ whose worker died or stalled: a consumer takes them back, or jobs reclaim.`,
 		},
 		run: func(s *session) error {
 			return s.withClient(func(ctx context.Context, client lua.Client) error {
-				if text, err := lostText(ctx, client, s.prefix); err == nil && text != "" {
+				if text, _, err := historyText(ctx, client, s.prefix); err == nil && text != "" {
 					s.warn(errors.New(text))
 				}
 				return s.again(watch, func() error { return listQueues(ctx, s, client) })

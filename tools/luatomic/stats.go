@@ -87,8 +87,8 @@ report each 5 s. Pushed are the jobs by which the queue has grown, and those tha
 expired; a deleted or cancelled one counts against it. In a dialect of Sidekiq the totals come first, and QUEUE
 may be left out: all queues.`,
 		output: `{"queue","ready","scheduled","leased","lapsed","dead","oldest_ms","next_due","now","paused","limit",
-  "dead_bytes"}
-  for each queue; oldest_ms: age of the oldest ready job or null; next_due: Unix ms or null; now: the
+  "dead_bytes","consumers"}
+  for each queue; consumers: processes that consume it, null if this user may not read them; oldest_ms: age of the oldest ready job or null; next_due: Unix ms or null; now: the
   server's time in Unix ms; limit: null without one; dead_bytes: the bodies of dead jobs. With --watch also
   "pushed_per_second","processed_per_second","failed_per_second": in the last 10 s, null in the first 4 s.
   In a dialect of Sidekiq: {"processed","failed","scheduled","retries","dead","processes","now"}, with --watch
@@ -142,6 +142,8 @@ type statsResult struct {
 	Paused    bool   `json:"paused"`
 	Limit     *int   `json:"limit"`
 	DeadBytes int    `json:"dead_bytes"`
+	// Consumers is null where this user may not read the list of processes.
+	Consumers *int `json:"consumers"`
 }
 
 func statsOf(q *queue.Queue, st queue.Stats) statsResult {
@@ -168,13 +170,18 @@ type counting struct {
 	s     *session
 	rates *rates // nil for one count
 	known bool   // the queues exist, or did
+	// processes are those that consume, as far as this user may read them.
+	processes []queue.Worker
+	read      bool
 }
 
 func (c *counting) all(ctx context.Context, client lua.Client, queues []*queue.Queue) error {
-	columns := []string{"QUEUE", "READY", "SCHEDULED", "LEASED", "LAPSED", "DEAD", "OLDEST", "PAUSED"}
+	columns := []string{"QUEUE", "READY", "SCHEDULED", "LEASED", "LAPSED", "DEAD", "OLDEST", "PAUSED", "CONSUMERS"}
 	if c.rates != nil {
 		columns = append(columns, "PUSHED/S", "PROCESSED/S", "FAILED/S")
 	}
+	processes, unread := queue.Workers(ctx, client, c.s.prefix)
+	c.processes, c.read = processes, unread == nil
 	out := c.s.rows(columns...)
 	err := eachQueue(ctx, client, queues, out, c.one)
 	c.known = c.known || err == nil
@@ -191,10 +198,15 @@ func (c *counting) one(ctx context.Context, q *queue.Queue) (line, error) {
 		return line{}, err
 	}
 	row := statsOf(q, st)
+	consumers := any("?")
+	if c.read {
+		n := q.ConsumedBy(c.processes)
+		row.Consumers, consumers = &n, paint(n == 0 && waiting(st), red, n)
+	}
 	cells := []any{
 		row.Queue, row.Ready, row.Scheduled, row.Leased, paint(row.Lapsed > 0, red, row.Lapsed),
 		paint(row.Dead > 0, red, row.Dead),
-		ago(st.Oldest.Or(time.Time{}), st.Now), paint(row.Paused, yellow, row.Paused),
+		ago(st.Oldest.Or(time.Time{}), st.Now), paint(row.Paused, yellow, row.Paused), consumers,
 	}
 	if c.rates == nil {
 		return line{row, cells}, nil

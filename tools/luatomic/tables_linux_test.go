@@ -48,8 +48,8 @@ func TestTablesOfTheCommands(t *testing.T) {
 	e := &env{t: t, url: server.URL(), prefix: "app:"}
 	furnished(t, server, e.prefix)
 	e.looks(exitDone, "stats mail",
-		"QUEUE READY SCHEDULED LEASED LAPSED DEAD OLDEST PAUSED",
-		"mail 1 1 1 0 1 "+someAge+" false")
+		"QUEUE READY SCHEDULED LEASED LAPSED DEAD OLDEST PAUSED CONSUMERS",
+		"mail 1 1 1 0 1 "+someAge+" false 1")
 	e.looks(exitDone, "queues ls",
 		"QUEUE TAG READY SCHEDULED LEASED LAPSED DEAD OLDEST PAUSED PROCESSED FAILED CONSUMERS",
 		"mail 1 1 1 0 1 "+someAge+" false 0 0 1")

@@ -26,14 +26,14 @@ func (p *topPicture) lines(columns, lines int, now time.Time) []string {
 		tables = []topTable{p.queueTable(), p.runningTable(now.Add(p.view.ahead)), p.lockTable(now), p.nodeTable()}
 	}
 	state := p.state(now)
-	before, roomy := 1, lines >= 2+len(tables)+need(tables)
+	before, roomy := 1, lines >= 1+len(tables)+need(tables)
 	if roomy || state != "" {
 		before = 2
 	}
 	tables, without := choose(tables, lines-before)
 	out := []string{p.title(now, without), state}[:before]
 	for i, n := range rowsOf(tables, lines-before, roomy) {
-		if roomy {
+		if roomy && i > 0 { // above the first one is the line of the state, even if it is empty
 			out = append(out, "")
 		}
 		out = append(out, tables[i].fit(n)...)
@@ -71,7 +71,7 @@ func choose(tables []topTable, lines int) (chosen []topTable, without []string) 
 	return tables, without
 }
 
-// rowsOf is how many rows each table gets. Each has a head, and an empty line before it where there is room.
+// rowsOf is how many rows each table gets. Each has a head, and an empty line between two where there is room.
 func rowsOf(tables []topTable, lines int, roomy bool) []int {
 	want := make([]int, len(tables))
 	for i, t := range tables {
@@ -79,7 +79,7 @@ func rowsOf(tables []topTable, lines int, roomy bool) []int {
 	}
 	lines -= len(tables)
 	if roomy {
-		lines -= len(tables)
+		lines -= len(tables) - 1
 	}
 	return share(lines, want)
 }
@@ -97,13 +97,13 @@ func (p *topPicture) title(now time.Time, without []string) string {
 	return p.paint(bold, title+"  "+now.Format(time.TimeOnly)+"  q quits")
 }
 
-// state is the error of a server that does not answer, a loss of data, or empty.
+// state is the error of a server that does not answer, a loss of data, a restart, or empty.
 func (p *topPicture) state(now time.Time) string {
 	switch {
 	case p.view.away == nil && p.view.at.IsZero():
 		return "reading"
-	case p.view.away == nil && p.view.lost != "":
-		return p.paint(red, p.view.lost)
+	case p.view.away == nil && p.view.history != "":
+		return p.paint(red, p.view.history)
 	case p.view.away == nil:
 		return ""
 	}
@@ -190,8 +190,11 @@ func (p *topPicture) queueTable() topTable {
 			mark = painted{fmt.Sprint(q.Lapsed, " lapsed"), red}
 		case q.idle:
 			mark = painted{"no consumer", red}
+		case q.late:
+			mark = painted{"late", yellow}
 		}
-		return []any{name, mark, q.Ready, q.Leased - q.Lapsed, paint(q.Dead > 0, red, q.Dead), q.Scheduled, q.oldest,
+		return []any{name, mark, q.Ready, q.Leased - q.Lapsed, paint(q.Dead > 0, red, q.Dead), q.Scheduled,
+			paint(q.late, yellow, q.oldest),
 			orNone(q.queueRates.Failed), orNone(q.queueRates.Processed), orNone(q.Pushed)}
 	})
 }

@@ -25,7 +25,7 @@ type topView struct {
 	at      time.Time     // of the last read that the server answered; zero before
 	ahead   time.Duration // of the server's clock, at that read
 	away    error         // why it does not answer now
-	lost    string        // that it has lost data
+	history string        // that it has lost data, or was restarted
 	queues  topPart[topQueue]
 	running topPart[topJob]
 	locks   topPart[topLock]
@@ -45,6 +45,7 @@ type topQueue struct {
 	oldest any
 	queueRates
 	idle   bool // jobs wait, and no process consumes the queue
+	late   bool // a job has been ready for lateAfter
 	hidden bool // it cannot be shown
 }
 
@@ -129,7 +130,7 @@ func (r *topReader) read(ctx context.Context) {
 	}
 	next.away = nil
 	_ = inTime(ctx, func(ctx context.Context) (err error) {
-		next.lost, err = lostText(ctx, r.client, r.prefix)
+		next.history, _, err = historyText(ctx, r.client, r.prefix)
 		return err
 	})
 	next.running = readPart(ctx, r, r.readRunning)
@@ -215,12 +216,17 @@ func (r *topReader) readQueues(ctx context.Context) (out []topQueue, part bool, 
 	return out, part, err
 }
 
+// lateAfter is how long a job is ready before top marks its queue.
+const lateAfter = 5 * time.Minute
+
 // alarm is above 0 for a queue that needs a person: those come first.
 func (q topQueue) alarm() int {
 	switch {
 	case q.Lapsed > 0:
-		return 2
+		return 3
 	case q.idle:
+		return 2
+	case q.late:
 		return 1
 	}
 	return 0
@@ -233,6 +239,8 @@ func (r *topReader) readQueue(ctx context.Context, q *queue.Queue) (out topQueue
 	}
 	out.Ready, out.Scheduled, out.Leased, out.Dead, out.Paused = st.Ready, st.Scheduled, st.Leased, st.Dead, st.Paused
 	out.Lapsed, out.idle = st.Lapsed, r.consumed && waiting(st) && q.ConsumedBy(r.processes) == 0
+	oldest := st.Oldest.Or(st.Now)
+	out.late = st.Now.Sub(oldest) >= lateAfter
 	out.oldest = strings.TrimSuffix(ago(st.Oldest.Or(time.Time{}), st.Now), " ago")
 	out.queueRates, err = r.rates.of(ctx, q, st)
 	return out, err

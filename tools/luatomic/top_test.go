@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/internal/show"
+	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -142,8 +144,35 @@ func TestTopSharesTheLines(t *testing.T) {
 	}
 	require.Equal(t, []int{0, 0}, share(-3, []int{5, 5}))
 	p := topPicture{view: aView(9)}
-	picture := strings.Join(p.lines(80, 26, time.Unix(1001, 0)), "\n")
+	picture := strings.Join(p.lines(80, 25, time.Unix(1001, 0)), "\n")
 	require.Equal(t, 4, strings.Count(picture, "… 6 more"), picture)
+	require.NotContains(t, picture, "\n\n\n", "two empty lines")
+}
+
+// A queue with a job that has been ready for minutes has a mark, with and without colours.
+func TestTopMarksAQueueThatIsLate(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	now, err := luatomictest.Client(t).Time(t.Context()).Result()
+	require.NoError(t, err)
+	for name, age := range map[string]time.Duration{"aaa": lateAfter / 2, "zzz": 2 * lateAfter} {
+		at := now.Add(-age).UnixMilli()
+		e.push(name, queue.Job{ID: "one"})
+		ready := e.prefix + "{" + name + "}:r"
+		entry := luatomictest.Client(t).LIndex(t.Context(), ready, 0).Val()
+		entry = regexp.MustCompile(`^[0-9]+`).ReplaceAllString(entry, fmt.Sprint(at))
+		require.NoError(t, luatomictest.Client(t).LSet(t.Context(), ready, 0, entry).Err())
+	}
+	r := newTopReader(luatomictest.Client(t), e.prefix)
+	r.read(t.Context())
+	p := topPicture{view: r.view, colours: true}
+	for i := range p.view.queues.rows {
+		p.view.queues.rows[i].idle = false
+	}
+	picture := strings.Join(p.lines(120, 40, time.Now()), "\n")
+	require.Regexp(t, `(?m)^zzz +late +1 +0 .* 10m0s `, visible(picture))
+	require.Contains(t, picture, "\x1b["+yellow+"m", "it is in colour")
+	require.Equal(t, 1, strings.Count(visible(picture), "late"))
 }
 
 func TestTopNamesWhatItCannotRead(t *testing.T) {
