@@ -23,6 +23,9 @@ type WorkerOptions struct {
 	// OnError, if set, gets the error of a handler with its item, and that of each failed call or malformed item,
 	// with an item that has only Raw. Run continues.
 	OnError func(item Item, err error)
+	// Declined is how long this worker may decline an item again and again before the item goes to malformed:; see
+	// Decline. Default 24 h.
+	Declined time.Duration
 }
 
 // Worker takes items from queues, one at a time, and does not lose the one that it runs.
@@ -37,6 +40,8 @@ type Worker struct {
 	names  []string // of the queues
 	queues []string // their keys
 	opts   WorkerOptions
+
+	declines declines // of Run
 }
 
 // maxQueues is the limit of queue in take.
@@ -48,6 +53,9 @@ func (c *Client) NewWorker(name string, queues []string, opts *WorkerOptions) (*
 	w := &Worker{client: c, name: name}
 	if opts != nil {
 		w.opts = *opts
+	}
+	if w.opts.Declined <= 0 {
+		w.opts.Declined = 24 * time.Hour
 	}
 	err := checkName("worker", name)
 	if len(queues) == 0 {
@@ -142,8 +150,8 @@ func (w *Worker) Done(ctx context.Context, item Item) error {
 }
 
 // Run takes items and runs them until ctx ends, and returns the cause of that end. An item is removed when its handler
-// has returned, even with an error, or panicked; OnError gets both. To run it again, the handler calls ExecuteLater. In
-// two cases the item stays for the next worker of that name: if ctx has ended and the handler returns an error, and if
+// has returned, even with an error, or panicked; OnError gets both. To run it again, the handler calls ExecuteLater; to
+// leave it to another worker, it returns Decline. In two cases the item stays for the next worker of that name: if ctx has ended and the handler returns an error, and if
 // ctx ends while the item is taken. A nil handler is refused before anything is taken.
 func (w *Worker) Run(ctx context.Context, h Handler) error {
 	if h == nil {
@@ -172,6 +180,9 @@ func (w *Worker) runOne(ctx context.Context, item Item, h Handler) error {
 	if err := handle(ctx, item, h); err != nil {
 		if ctx.Err() != nil {
 			return err
+		}
+		if errors.Is(err, ErrDeclined) {
+			return w.giveBack(ctx, item, err)
 		}
 		w.report(item, err)
 	}

@@ -1,10 +1,11 @@
---- Quarantine moves an item that no worker can run out of a worker's list.
+--- Quarantine moves an item that its worker cannot run out of the worker's list, to malformed: or
+--- to the end of its queue.
 ---
 ---@contract all-or-nothing  one write
 ---@retry    safe  what has moved is not there any more
 ---@slots    any  the names are those of Redis in Action
 ---@key      working    list  the item that the worker is at
----@key      malformed  list  items that nobody can run, oldest at the head
+---@key      malformed  list  where it goes, oldest at the head
 ---@arg      body       bytes
 ---@reply    int  1 if it was there
 ---@cost     O(1)

@@ -13,7 +13,7 @@ import (
 var quarantineSource string
 
 // QuarantineSHA is the SHA-1 of quarantine.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QuarantineSHA = "9cce2b89c5b7605ab84b869dd57d1cb581270aa2"
+const QuarantineSHA = "61e02a62e2bf970288117baf7228f2923e499e8d"
 
 // QuarantineScript is quarantine.lua.
 var QuarantineScript = lua.Script{
@@ -21,7 +21,7 @@ var QuarantineScript = lua.Script{
 	SHA:         QuarantineSHA,
 	Source:      &quarantineSource,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 19,
+	WritesAfter: 20,
 	AnySlot:     true,
 	Keys: []lua.Key{
 		{Name: "working", Type: "list"},
@@ -32,18 +32,19 @@ var QuarantineScript = lua.Script{
 // QuarantineParams are the keys and arguments of Quarantine.
 type QuarantineParams struct {
 	Working   string // KEYS[1], list: the item that the worker is at
-	Malformed string // KEYS[2], list: items that nobody can run, oldest at the head
+	Malformed string // KEYS[2], list: where it goes, oldest at the head
 	Body      []byte // ARGV[1]
 }
 
-// Quarantine moves an item that no worker can run out of a worker's list.
+// Quarantine moves an item that its worker cannot run out of the worker's list, to malformed: or to
+// the end of its queue.
 //
 //   - Contract, all-or-nothing: one write.
 //   - Retry: safe; sent again after a lost reply; what has moved is not there any more.
 //   - Slots: any; a Redis Cluster refuses keys in different slots; the names are those of Redis in
 //     Action.
 //   - KEYS[1]: working, list: the item that the worker is at.
-//   - KEYS[2]: malformed, list: items that nobody can run, oldest at the head.
+//   - KEYS[2]: malformed, list: where it goes, oldest at the head.
 //   - Reply: 1 if it was there.
 //   - Cost: O(1).
 func Quarantine(ctx context.Context, c lua.Client, p QuarantineParams) (int64, error) {
