@@ -40,9 +40,9 @@ type Leader struct {
 	Remaining time.Duration
 }
 
-// Campaign waits until it is elected or ctx ends, as Locker.Acquire does. Then it notifies the observers, in one more
-// round trip. The value has at most 1024 bytes. Keys: lock:{name}, lockq:{name}. Channel: lock:{name}:e. Cost: that of
-// Locker.Acquire.
+// Campaign waits until it is elected or ctx ends, as Locker.Acquire does. The observers are notified in one more round
+// trip, for which Campaign does not wait. The value has at most 1024 bytes. Keys: lock:{name}, lockq:{name}. Channel:
+// lock:{name}:e. Cost: that of Locker.Acquire.
 func (e *Election) Campaign(ctx context.Context, value string) (*Leadership, error) {
 	lease, err := e.candidate(value)
 	if err != nil {
@@ -51,7 +51,7 @@ func (e *Election) Campaign(ctx context.Context, value string) (*Leadership, err
 	if _, err := lease.acquire(ctx); err != nil {
 		return nil, err
 	}
-	e.notify(ctx, lease.request.keys)
+	e.notifyBehind(ctx, lease.request.keys)
 	return &Leadership{lease, e}, nil
 }
 
@@ -68,7 +68,7 @@ func (e *Election) Lead(ctx context.Context, value string, f func(context.Contex
 	}
 	defer e.notify(ctx, lease.request.keys)
 	return lease.run(ctx, func(ctx context.Context, lease *Lease) error {
-		e.notify(ctx, lease.request.keys)
+		e.notifyBehind(ctx, lease.request.keys)
 		return f(ctx, &Leadership{lease, e})
 	})
 }
@@ -95,6 +95,11 @@ func checkValue(doing, name, value string) error {
 // notify tells the observers to read who leads. If it fails, they read when the lease that they know of is over.
 func (e *Election) notify(ctx context.Context, k keys.Lock) {
 	e.locker.hub.publish(ctx, k.Observers(), "e")
+}
+
+// notifyBehind is notify for a leader that begins: it does not wait, since its lease is running.
+func (e *Election) notifyBehind(ctx context.Context, k keys.Lock) {
+	e.locker.hub.publishBehind(ctx, k.Observers(), "e")
 }
 
 // Name is the name of the election.

@@ -300,3 +300,44 @@ func TestObserversSeeALeaderThatWasForcedOut(t *testing.T) {
 		})
 	}
 }
+
+// The server answers no PUBLISH. The lease of the one that is elected runs already: it does not wait for the observers.
+// On a busy machine a campaign may be slow for another reason, so one of many counts.
+func TestALeaderBeginsBeforeItsObserversAreNotified(t *testing.T) {
+	t.Parallel()
+	l, name, c := lab.NewLocker(t, &lock.Options{TTL: time.Minute})
+	hang, released := make(chan struct{}, 100), make(chan struct{})
+	t.Cleanup(func() { close(released) })
+	c.AddHook(lab.Before(func(cmds ...redis.Cmder) {
+		if cmds[0].Name() == "publish" {
+			hang <- struct{}{}
+			<-released
+		}
+	}))
+	for what, begin := range map[string]func(*lock.Election) error{
+		"Campaign": func(e *lock.Election) error {
+			_, err := e.Campaign(t.Context(), "v")
+			return err
+		},
+		"Lead": func(e *lock.Election) error {
+			begun, ended := make(chan struct{}), errors.New("ended")
+			go func() {
+				_ = e.Lead(t.Context(), "v", func(context.Context, *lock.Leadership) error {
+					close(begun)
+					return ended
+				})
+			}()
+			lab.Soon(t, 20*time.Second, "the leader begins", begun)
+			return nil
+		},
+	} {
+		soon := false
+		for i := 0; i < 20 && !soon; i++ {
+			called := time.Now()
+			require.NoError(t, begin(l.Election(name+what+strings.Repeat("x", i))))
+			soon = time.Since(called) < 900*time.Millisecond // a caller that waits does so for a second
+			lab.Soon(t, 20*time.Second, "the PUBLISH", hang)
+		}
+		require.True(t, soon, what)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/internal/notify"
+	"github.com/luatomic/luatomic/internal/reuse"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -165,6 +166,15 @@ func (h *hub) publish(ctx context.Context, channel, message string) {
 	ctx, cancel := context.WithTimeout(ctx, publishMost)
 	defer cancel()
 	_ = behind(ctx, h.calls, func(ctx context.Context) error { return h.client.Publish(ctx, channel, message).Err() })
+}
+
+// publishBehind sends a message that nobody waits for. Close waits for it.
+func (h *hub) publishBehind(ctx context.Context, channel, message string) {
+	h.calls.Add()
+	reuse.Go(func() {
+		defer h.calls.End()
+		_ = h.client.Publish(lease.Detach(ctx), channel, message).Err()
+	})
 }
 
 // giveBack gives back a grant that nobody waits for: its acquire was withdrawn before it joined the queue, or joined it

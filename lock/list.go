@@ -11,6 +11,7 @@ import (
 
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/internal/abreast"
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/lua"
@@ -154,7 +155,7 @@ func (of listing[R, T]) next(
 	case r := <-reply:
 		return r.Result()
 	case <-ctx.Done():
-		return nil, 0, context.Cause(ctx)
+		return nil, 0, clock.EndOf(ctx)
 	}
 }
 
@@ -189,7 +190,7 @@ func (of listing[R, T]) readAll(ctx context.Context, l *Locker, names []string, 
 		select {
 		case to <- info:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return clock.EndOf(ctx)
 		}
 	}
 	return nil

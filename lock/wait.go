@@ -60,7 +60,15 @@ func (h *hub) join(ctx context.Context, channel string) error {
 		<-joined
 		h.subscriptions.Unsubscribe(channel)
 	}()
-	return context.Cause(ctx)
+	return endOf(ctx)
+}
+
+// endOf returns why ctx has ended. After Close that is ErrClosed alone, because the caller's context has not ended.
+func endOf(ctx context.Context) error {
+	if cause := context.Cause(ctx); cause == ErrClosed {
+		return cause
+	}
+	return clock.EndOf(ctx)
 }
 
 // queue waits in the queue of the lock. held is what a first attempt found, or nil if there was none.
@@ -182,7 +190,7 @@ func (h *hub) await(ctx context.Context, w *waiter) (g grant, again bool, err er
 		w.granted = 0
 		return grant{}, true, nil
 	case <-ctx.Done():
-		return grant{}, false, context.Cause(ctx)
+		return grant{}, false, endOf(ctx)
 	}
 }
 
@@ -209,7 +217,7 @@ func (h *hub) poll(ctx context.Context, r *request, held *HeldError, failed erro
 			clock.Sleep(ctx, max(min(held.Remaining, r.opts.pollDelay()), time.Millisecond))
 		}
 		if ctx.Err() != nil {
-			return grant{}, nil, errors.Join(asError(held), context.Cause(ctx))
+			return grant{}, nil, errors.Join(asError(held), endOf(ctx))
 		}
 		g, by, err := r.try(ctx)
 		switch {

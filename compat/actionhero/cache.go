@@ -119,7 +119,7 @@ func (c *Cache) CheckLock(ctx context.Context, key string, retry time.Duration) 
 			return check, nil
 		}
 		if !clock.Sleep(ctx, min(left, c.pause(check.Remaining))) {
-			return check, fmt.Errorf("actionhero: %w", context.Cause(ctx))
+			return check, fmt.Errorf("actionhero: %w", clock.EndOf(ctx))
 		}
 	}
 }
@@ -210,7 +210,7 @@ func (c *Cache) await(ctx context.Context, retry time.Duration, call func() erro
 			return err
 		}
 		if !clock.Sleep(ctx, min(left, c.pause(locked.Remaining))) {
-			return fmt.Errorf("actionhero: %w", context.Cause(ctx))
+			return fmt.Errorf("actionhero: %w", clock.EndOf(ctx))
 		}
 	}
 }

@@ -191,7 +191,7 @@ func (n *Node) do(
 			_, _, failure := c.snapshot()
 			return &windowError{failure}
 		case <-ctx.Done():
-			return fmt.Errorf("actionhero: %w", context.Cause(ctx))
+			return n.endOf(ctx, c)
 		}
 		came, can, failure := c.snapshot()
 		if failure != nil && notSent(failure) {
@@ -204,6 +204,14 @@ func (n *Node) do(
 			return fmt.Errorf("%w (Run has ended; a node may have run %q)", ErrNotRunning, method)
 		}
 	}
+}
+
+// endOf returns why ctx has ended, with the failure to send the call as text, if there was one.
+func (*Node) endOf(ctx context.Context, c *call) error {
+	if _, _, failure := c.snapshot(); failure != nil && !errors.Is(failure, ctx.Err()) {
+		return fmt.Errorf("actionhero: %w; before that: %v", clock.EndOf(ctx), failure)
+	}
+	return fmt.Errorf("actionhero: %w", clock.EndOf(ctx))
 }
 
 // request checks the call and encodes it.

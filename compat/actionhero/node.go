@@ -289,7 +289,7 @@ func (n *Node) Ready(ctx context.Context) error {
 	case <-n.ready:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%w (%w)", ErrNotRunning, context.Cause(ctx))
+		return fmt.Errorf("%w (%w)", ErrNotRunning, clock.EndOf(ctx))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/once"
 	"github.com/luatomic/luatomic/internal/reuse"
 	"github.com/luatomic/luatomic/lua"
@@ -83,7 +84,7 @@ func (n *Node) publish(ctx context.Context, text []byte) (int64, error) {
 	case <-p.done:
 	case <-ctx.Done():
 		n.out.leave(p)
-		return 0, fmt.Errorf("actionhero: publish: %w", context.Cause(ctx))
+		return 0, fmt.Errorf("actionhero: publish: %w", clock.EndOf(ctx))
 	}
 	receivers, err := p.cmd.Int64()
 	if err != nil {

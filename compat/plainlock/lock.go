@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/compat/plainlock/internal/script"
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/internal/resent"
@@ -136,10 +137,11 @@ func (l *Lock) ask(ctx context.Context) (held *HeldError, err error) {
 	if !l.locker.calls.Begin() {
 		return nil, l.failed(ErrClosed)
 	}
-	replies := make(chan reply, 1)
+	replies, failed := make(chan reply, 1), &resent.Failure{}
 	go func() {
 		var r reply
-		r.AcquireResult, r.err = script.Acquire(resent.Watch(ctx, &r.again), l.locker.client, script.AcquireParams{
+		ctx := resent.WatchFailures(resent.Watch(ctx, &r.again), failed)
+		r.AcquireResult, r.err = script.Acquire(ctx, l.locker.client, script.AcquireParams{
 			Lock: l.key, Fences: l.locker.fenceKeys(l.key), Token: l.token, TTL: l.locker.opts.TTL,
 		})
 		replies <- r
@@ -149,10 +151,10 @@ func (l *Lock) ask(ctx context.Context) (held *HeldError, err error) {
 	case r = <-replies:
 	case <-ctx.Done():
 		go l.undo(ctx, replies)
-		return nil, l.failed(context.Cause(ctx))
+		return nil, l.failed(failed.After(clock.EndOf(ctx)))
 	case <-l.locker.calls.Closed():
 		go l.undo(ctx, replies)
-		return nil, l.failed(ErrClosed)
+		return nil, l.failed(failed.After(ErrClosed))
 	}
 	if r.err != nil {
 		replies <- r

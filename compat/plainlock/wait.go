@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/luatomic/luatomic/internal/clock"
 )
 
 // await tries until the lock is held, ctx ends or the Locker is closed.
@@ -27,7 +29,7 @@ func (l *Locker) take(ctx context.Context, t *turn, lock *Lock) error {
 	case t.taken <- struct{}{}:
 		defer func() { <-t.taken }()
 	case <-ctx.Done():
-		return lock.failed(context.Cause(ctx))
+		return lock.failed(clock.EndOf(ctx))
 	case <-l.calls.Closed():
 		return lock.failed(ErrClosed)
 	}
@@ -51,7 +53,7 @@ func (l *Locker) take(ctx context.Context, t *turn, lock *Lock) error {
 		case <-t.woken:
 		case <-time.After(l.pause(held)):
 		case <-ctx.Done():
-			return lock.failed(context.Cause(ctx))
+			return lock.failed(clock.EndOf(ctx))
 		case <-l.calls.Closed():
 			return lock.failed(ErrClosed)
 		}

@@ -140,7 +140,7 @@ func (a *acquire) wait(ctx context.Context) error {
 		next = min(2*next, lastTry)
 		clock.Sleep(ctx, sleep)
 		if ctx.Err() != nil {
-			return errors.Join(held, context.Cause(ctx))
+			return errors.Join(held, clock.EndOf(ctx))
 		}
 	}
 }
@@ -194,9 +194,9 @@ func (a *acquire) failed(ctx context.Context, held *HeldError, err error) error 
 		}
 	}
 	err = lockError("acquire", a.name, err)
-	if cause := context.Cause(ctx); held != nil && cause != nil {
-		if !errors.Is(err, cause) { // ctx ended during a call
-			err = errors.Join(err, cause)
+	if held != nil && ctx.Err() != nil {
+		if !errors.Is(err, ctx.Err()) || !errors.Is(err, context.Cause(ctx)) { // ctx ended during a call
+			err = errors.Join(err, clock.EndOf(ctx))
 		}
 		return errors.Join(held, err)
 	}

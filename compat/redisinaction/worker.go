@@ -97,7 +97,7 @@ func (w *Worker) Take(ctx context.Context) (Item, error) {
 		case err == nil:
 			return w.item(ctx, []byte(body), 1)
 		case ctx.Err() != nil:
-			return Item{}, context.Cause(ctx)
+			return Item{}, clock.EndOf(ctx)
 		case err != redis.Nil: // if the error lasts, the next take returns it
 			clock.Sleep(ctx, takeSlice)
 		}

@@ -5,6 +5,8 @@ package clock
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 )
 
@@ -35,6 +37,15 @@ func Outlast(ctx context.Context) (context.Context, context.CancelFunc) {
 		return ctx, func() {}
 	}
 	return context.WithTimeout(context.WithoutCancel(ctx), outlast)
+}
+
+// EndOf returns why ctx has ended, as an error that matches both ctx.Err() and the cause.
+func EndOf(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // Backoff doubles from First to Last. The zero value of the unexported rest is a Backoff that begins.

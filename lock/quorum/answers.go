@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -25,6 +27,7 @@ type answers[T any] struct {
 	stop    <-chan struct{} // later answers do not count
 	closed  <-chan struct{} // nor those after Close; nil where they do
 	timeout time.Duration
+	failed  []resent.Failure // of the servers
 }
 
 // askAll calls all servers concurrently. Answers count for NodeTimeout. The calls may go on for timeout. Close cuts off
@@ -40,10 +43,11 @@ func askAll[T any](
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	stop := context.AfterFunc(life, cancel)
+	failed := make([]resent.Failure, len(q.clients))
 	var calls sync.WaitGroup
 	for node := range q.clients {
 		calls.Go(func() {
-			v, err := call(ctx, node)
+			v, err := call(resent.WatchFailures(ctx, &failed[node]), node)
 			arrived <- answer[T]{v, err, node}
 		})
 	}
@@ -54,7 +58,9 @@ func askAll[T any](
 		cancel()
 		decided()
 	}()
-	return &answers[T]{arrived: arrived, left: len(q.clients), stop: counts.Done(), timeout: q.opts.NodeTimeout}
+	return &answers[T]{
+		arrived: arrived, left: len(q.clients), stop: counts.Done(), timeout: q.opts.NodeTimeout, failed: failed,
+	}
 }
 
 // next returns the next answer. ok is false when none arrives in time.
@@ -136,12 +142,22 @@ func (l *Lease) named(err error) error {
 // missing returns why the next answer did not arrive.
 func (a *answers[T]) missing(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return a.why(clock.EndOf(ctx))
 	}
 	select {
 	case <-a.closed:
 		return lock.ErrClosed
 	default:
-		return fmt.Errorf("%w: no answer within %v", lua.ErrOutcomeUnknown, a.timeout)
+		return a.why(fmt.Errorf("%w: no answer within %v", lua.ErrOutcomeUnknown, a.timeout))
 	}
+}
+
+// why adds why a server has refused its call so far, if one has.
+func (a *answers[T]) why(end error) error {
+	for i := range a.failed {
+		if a.failed[i].Known() {
+			return a.failed[i].After(end)
+		}
+	}
+	return end
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/lock"
@@ -110,7 +111,7 @@ func (l *Lease) Extend(ctx context.Context) error {
 	case err := <-extended:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("luatomic: extend %q: %w", l.name, context.Cause(ctx))
+		return fmt.Errorf("luatomic: extend %q: %w", l.name, clock.EndOf(ctx))
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/internal/calls"
+	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
@@ -228,7 +229,7 @@ func (q *Quorum) sleep(ctx context.Context, d time.Duration) error {
 	}
 	switch {
 	case ctx.Err() != nil:
-		return context.Cause(ctx)
+		return clock.EndOf(ctx)
 	case q.isClosed():
 		return lock.ErrClosed
 	}
