@@ -39,9 +39,9 @@ func TestGoOfThePagesCompiles(t *testing.T) {
 	dir, n := t.TempDir(), 0
 	overlay := map[string]map[string]string{"Replace": {}}
 	args := []string{"build", "-gcflags=-e", "-o", os.DevNull, "-overlay", filepath.Join(dir, "overlay.json")}
-	for _, page := range pages(t) {
-		for _, block := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, page), -1) {
-			text, ok := snippet(t, page, block[1])
+	for _, page := range append(pages(t), "../queue/doc.go", "../lock/doc.go", "../rpc/doc.go") {
+		for _, block := range blocks(t, page) {
+			text, ok := snippet(t, page, block)
 			if !ok {
 				continue
 			}
@@ -66,6 +66,22 @@ func TestGoOfThePagesCompiles(t *testing.T) {
 		wrong := !strings.HasPrefix(line, "# ") && !strings.HasPrefix(line, "\t") && !leftOut.MatchString(line)
 		require.False(t, wrong, "%s\n%s", line, said)
 	}
+}
+
+// blocks are the pieces of Go of a page. That of a package's comment is how it is used, before all else.
+func blocks(t *testing.T, page string) (all []string) {
+	t.Helper()
+	if filepath.Ext(page) != ".go" {
+		for _, block := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, page), -1) {
+			all = append(all, block[1])
+		}
+		return all
+	}
+	_, rest, _ := strings.Cut(read(t, page), "\n// # ")
+	use, _, _ := strings.Cut(rest, "\n// # ")
+	require.True(t, strings.HasPrefix(use, "Use\n"), "%s begins with %q", page, rest[:20])
+	code := regexp.MustCompile(`(?m)^//\t?`).ReplaceAllString(strings.TrimPrefix(use, "Use\n"), "")
+	return []string{code}
 }
 
 // snippet is a file of the Go of a page: a function, unless it is a file already. It reports false for another module.

@@ -1,6 +1,13 @@
 // Package lock has locks with fencing tokens on Redis. Semaphores, read-write locks, elections and the acquire of
 // several locks at once are built on the same lease.
 //
+// # Use
+//
+//	locks := lock.New(client, nil)
+//	err := locks.Do(ctx, "invoice:42", func(ctx context.Context, lease *lock.Lease) error {
+//		return charge(ctx, lease.Fence()) // ctx ends when the lease is lost; the store refuses an older fence
+//	})
+//
 // # The record
 //
 // A lock is one string, lock:{name}. While a process waits, there is also a list, lockq:{name}. The string is a line of

@@ -1,5 +1,15 @@
 // Package rpc calls typed methods of other processes over Redis.
 //
+// # Use
+//
+//	type User struct{ Name string }
+//	getUser := rpc.NewMethod[int, User]("get-user")
+//
+//	bus, err := rpc.NewBus(client, "users", nil)
+//	err = getUser.Serve(bus, func(ctx context.Context, id int) (User, error) { return load(ctx, id) }) // in a node
+//	go func() { err = bus.Run(ctx) }()
+//	user, err := getUser.Call(ctx, bus, 42) // on any node that serves it; an error says whether it may have run
+//
 // # The life of a call
 //
 //	caller                     server                               node
