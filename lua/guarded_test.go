@@ -57,7 +57,8 @@ func TestNoScriptRunsWhereTheGuardIsHidden(t *testing.T) {
 	hidden := struct{ redis.UniversalClient }{guard}
 	_, err := runInt(within(t, 10*time.Second), hidden, s, "{a}n")
 	requireOutcome(t, err, lua.ErrNotExecuted)
-	require.EqualError(t, err, "not executed: another client hides the guard: pass that client to Guard instead (count)")
+	require.EqualError(t, err,
+		"not executed: another client hides the guard: pass that client to Guard instead (count)")
 	b := lua.NewBatch(hidden)
 	f := lua.Queue(b, newCall(s, "{a}n"), decodeInt)
 	require.Error(t, b.Exec(within(t, 10*time.Second)))

@@ -120,7 +120,8 @@ func (l *Log) Error(err error) {
 	l.to.LogAttrs(context.Background(), slog.LevelWarn, "background work failed", withError(nil, err)...)
 }
 
-// seconds is a duration as a number with its unit in the name: a JSON handler writes a slog.Duration as bare nanoseconds.
+// seconds is a duration as a number with its unit in the name: a JSON handler writes a slog.Duration as bare
+// nanoseconds.
 func seconds(name string, d time.Duration) slog.Attr {
 	return slog.Float64(name+"_seconds", d.Round(time.Microsecond).Seconds())
 }

@@ -73,7 +73,8 @@ func TestLogWritesDurationsInSeconds(t *testing.T) {
 	var out lines
 	log := observe.NewLog(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	log.Job(queue.Event{
-		Outcome: queue.OutcomeRetried, Wait: 1500 * time.Millisecond, Run: 20 * time.Microsecond, Retry: 2 * time.Second,
+		Outcome: queue.OutcomeRetried,
+		Wait:    1500 * time.Millisecond, Run: 20 * time.Microsecond, Retry: 2 * time.Second,
 	})
 	log.Lock(lock.Event{Kind: lock.EventAcquired, Wait: time.Minute})
 	log.Lock(lock.Event{Kind: lock.EventLost, Held: time.Second / 4})

@@ -101,7 +101,7 @@ func TestOnErrorReportsWhatBecameOfTheJob(t *testing.T) {
 	require.Equal(t, queue.OutcomeCancelled, failed.Outcome)
 }
 
-// A handler that ended for a lost lease, of its own clock or of a lock, whose job was still held: another worker had not.
+// A handler ended for a lost lease, by its own clock or of a lock, and its job was still held: no other worker had it.
 func TestAJobThatIsRetriedWasNotAnotherWorkers(t *testing.T) {
 	t.Parallel()
 	_, event, reported := consumeOne(t, queue.Job{},
@@ -112,7 +112,8 @@ func TestAJobThatIsRetriedWasNotAnotherWorkers(t *testing.T) {
 			return fmt.Errorf("save: %w", queue.ErrLeaseLost)
 		})
 	require.Equal(t, queue.OutcomeRetried, event.Outcome)
-	require.ErrorContains(t, reported[0], "; the server still had its lease, so no other worker had it; it is delivered again in ")
+	require.ErrorContains(t, reported[0],
+		"; the server still had its lease, so no other worker had it; it is delivered again in ")
 }
 
 // A delay without an end, as of a job that is parked, is the longest one, and not one in the past.

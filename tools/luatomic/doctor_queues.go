@@ -111,7 +111,7 @@ func historyText(ctx context.Context, client lua.Client, prefix string) (text, c
 			"that: the checks above have the settings"
 	case h.Restarted && h.Now.Sub(h.Started) <= restartFor:
 		text = "the server was restarted " + ago(h.Started, h.Now) + ", and has the reports of before"
-		cure = "read its log for the cause; writes that it had not saved are gone: luatomic queue audit finds jobs in part"
+		cure = "read its log for the cause; what it had not saved is gone: luatomic queue audit finds parts of jobs"
 	}
 	return text, cure, err
 }

@@ -29,7 +29,7 @@ func TestFullServer(t *testing.T) {
 	} {
 		text := e.run(args...).exits(exitFailed).stderr.String()
 		require.Contains(t, text, "the server is full: raise its maxmemory", args)
-		require.Less(t, strings.Index(text, "raise its maxmemory"), strings.Index(text, "OOM"), "what to do comes first: %s", text)
+		require.Less(t, strings.Index(text, "raise its maxmemory"), strings.Index(text, "OOM"), text)
 		require.NotContains(t, text, "user_script", args)
 	}
 	require.Contains(t, e.with("x").run("push", "q", "--raw").exits(exitFailed).stderr.String(), "the server is full")

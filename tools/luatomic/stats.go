@@ -88,8 +88,8 @@ expired; a deleted or cancelled one counts against it. In a dialect of Sidekiq t
 may be left out: all queues.`,
 		output: `{"queue","ready","scheduled","leased","lapsed","dead","oldest_ms","next_due","now","paused","limit",
   "dead_bytes","consumers"}
-  for each queue; consumers: processes that consume it, null if this user may not read them; oldest_ms: age of the oldest ready job or null; next_due: Unix ms or null; now: the
-  server's time in Unix ms; limit: null without one; dead_bytes: the bodies of dead jobs. With --watch also
+  for each queue; consumers: processes that consume it, null if this user may not read them;
+  oldest_ms: age of the oldest ready job or null; next_due: Unix ms or null; now: the server's time in Unix ms; limit: null without one; dead_bytes: the bodies of dead jobs. With --watch also
   "pushed_per_second","processed_per_second","failed_per_second": in the last 10 s, null in the first 4 s.
   In a dialect of Sidekiq: {"processed","failed","scheduled","retries","dead","processes","now"}, with --watch
   "processed_per_second","failed_per_second", then for each queue {"queue","ready","latency_ms"}. On a
