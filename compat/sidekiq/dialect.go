@@ -143,9 +143,10 @@ func (s Set) check() error {
 // Scripts are all scripts of this package, for lua.Preload.
 func Scripts() []*lua.Script {
 	return []*lua.Script{
-		&script.DeleteScript, &script.DueScript, &script.MoveScript, &script.PushScript, &script.PushOnceScript,
-		&script.DeclineScript, &script.QuarantineScript, &script.RescheduleScript, &script.RetryBuryScript, &script.RetryDropScript,
-		&script.RetryLaterScript, &script.StatsScript, &script.WorkerAsideScript, &script.WorkerBeatScript,
-		&script.WorkerReturnScript, &script.WorkerTakeScript,
+		&script.DeclineScript, &script.DeleteScript, &script.DueScript, &script.MoveScript,
+		&script.PushOnceScript, &script.PushScript, &script.QuarantineScript, &script.RescheduleScript,
+		&script.RetryBuryScript, &script.RetryDropScript, &script.RetryLaterScript, &script.StatsScript,
+		&script.WorkerAsideScript, &script.WorkerBeatScript, &script.WorkerReturnScript,
+		&script.WorkerTakeScript,
 	}
 }

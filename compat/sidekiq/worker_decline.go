@@ -43,8 +43,8 @@ type declinedJob struct {
 }
 
 func (e *declinedJob) Error() string {
-	return fmt.Sprintf("%v; this is no failure, and the job is unchanged (%d so far): queue %q gets it again, and a Ruby "+
-		"process that serves the queue, or another Go program, may perform it then", e.err, e.n, e.queue)
+	return fmt.Sprintf("%v; this is no failure, and the job is unchanged (%d so far): queue %q gets it again, and a "+
+		"Ruby process that serves the queue, or another Go program, may perform it then", e.err, e.n, e.queue)
 }
 
 func (e *declinedJob) Unwrap() error { return e.err }
@@ -92,8 +92,8 @@ func (w *worker) giveBack(ctx context.Context, id int64, j *Delivery, dead *dead
 			return 0, false, err
 		}
 		r, err := script.Decline(ctx, w.d.client, script.DeclineParams{
-			Working: w.working, Schedule: w.d.key(string(Schedule)), Since: w.d.declinedKey(j), ID: id, Patience: w.o.Declined,
-			Payload: waiting,
+			Working: w.working, Schedule: w.d.key(string(Schedule)), Since: w.d.declinedKey(j), ID: id,
+			Patience: w.o.Declined, Payload: waiting,
 		})
 		if err != nil || r.State != script.DeclineStateOver {
 			return declined, r.State == script.DeclineStateWaits, err

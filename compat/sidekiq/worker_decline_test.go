@@ -107,7 +107,8 @@ func TestDeclinedJobsAreReportedSeldom(t *testing.T) {
 func TestAJobThatNobodyPerformsDies(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, sidekiq.V8)
-	s.enqueue("default", strings.Replace(payload("default", "a", `,"retry_count":2`), `"retry":true`, `"retry":false`, 1))
+	failedTwice := payload("default", "a", `,"retry_count":2`)
+	s.enqueue("default", strings.Replace(failedTwice, `"retry":true`, `"retry":false`, 1))
 	stopPolling := s.poll()
 	reports := make(chan error, 100)
 	end := s.work(s.d, &sidekiq.WorkOptions{Declined: 50 * time.Millisecond,
