@@ -170,6 +170,7 @@ const (
 	maxWeight      = 1_000_000
 	maxBlocked     = 8 // queues with a blocking command of their own
 	blockFor       = 2 * time.Second
+	pollEvery      = 500 * time.Millisecond // of queues without a blocking command
 )
 
 func (o *WorkOptions) withDefaults() WorkOptions {
