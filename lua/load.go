@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -186,8 +187,12 @@ func loaded(cmd *redis.StringCmd, text Text, failed error) error {
 	case err == nil && sha == "":
 		return failed
 	case err == nil && sha != text.SHA:
-		return fmt.Errorf("%w: the server computed %s, the generated code has %s: run go generate", errDigest,
-			sha, text.SHA)
+		cure := "run go generate"
+		if strings.Contains(*text.Source, "\r\n") {
+			cure = "its lines end with CRLF: tell git *.lua -text and check it out anew, or run go generate if they " +
+				"shall stay so"
+		}
+		return fmt.Errorf("%w: the server computed %s, the generated code has %s: %s", errDigest, sha, text.SHA, cure)
 	}
 	return err
 }

@@ -390,3 +390,18 @@ func TestEvalWhereLoadingIsInVain(t *testing.T) {
 		})
 	}
 }
+
+// Git may give the scripts of a checkout other line ends, and so another digest. Running go generate would make it that
+// of one checkout.
+func TestPreloadNamesTheLineEndsOfACheckout(t *testing.T) {
+	t.Parallel()
+	client := luatomictest.Client(t)
+	for text, cure := range map[string]string{
+		"return 1\r\n": "its lines end with CRLF: tell git *.lua -text",
+		"return 1 \n":  "run go generate",
+	} {
+		s := newScript("ends", "return 1\n", lua.RetryNever)
+		s.Source = &text
+		require.ErrorContains(t, lua.Preload(t.Context(), client, s), s.SHA+": "+cure)
+	}
+}

@@ -165,7 +165,8 @@ func TestFilesOfEditorsAreNoScripts(t *testing.T) {
 	require.Equal(t, []string{"scripts.go", "a_lock.lua.go"}, run(t, cfg))
 }
 
-// Git may check out what was generated with other line ends.
+// Git may check out what was generated with other line ends. That is no change; another one still is, and a file whose
+// script is gone goes.
 func TestGeneratedFilesWithOtherLineEnds(t *testing.T) {
 	t.Parallel()
 	cfg := project(t, map[string]string{"scripts/a_lock.lua": fmt.Sprintf(script, "ALock")})
@@ -174,6 +175,8 @@ func TestGeneratedFilesWithOtherLineEnds(t *testing.T) {
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	write(t, path, strings.ReplaceAll(string(text), "\n", "\r\n"))
+	require.Empty(t, run(t, cfg))
+	write(t, path, strings.ReplaceAll(string(text)+"// more\n", "\n", "\r\n"))
 	require.Equal(t, []string{"a_lock.lua.go"}, run(t, cfg))
 	require.NoError(t, os.Remove(filepath.Join(cfg.Scripts, "a_lock.lua")))
 	write(t, filepath.Join(cfg.Scripts, "b_lock.lua"), fmt.Sprintf(script, "BLock"))
