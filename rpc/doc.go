@@ -7,7 +7,7 @@
 //
 //	bus, err := rpc.NewBus(client, "users", nil)
 //	err = getUser.Serve(bus, func(ctx context.Context, id int) (User, error) { return load(ctx, id) }) // in a node
-//	go func() { err = bus.Run(ctx) }()
+//	go bus.Run(ctx) // until ctx ends
 //	user, err := getUser.Call(ctx, bus, 42) // on any node that serves it; an error says whether it may have run
 //
 // # The life of a call
