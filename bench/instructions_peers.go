@@ -17,7 +17,7 @@ func countedPeers() []counted {
 		{name: "raw: SET NX + DEL", open: countPair(rawPair)},
 		{name: "redislock: obtain + release", open: countPair(redislockPair)},
 		{name: "redsync: lock + unlock", open: countPair(redsyncPair)},
-		{name: "rueidislock: lock + unlock" + looseMark, open: countRueidis},
+		{name: "rueidislock: lock + unlock", open: countRueidis},
 		{name: "raw: LPOP", open: countCommands(pushOne, func(p redis.Pipeliner, _ string, s *scene) {
 			p.LPop(s.ctx, "counted:r")
 		})},
@@ -33,8 +33,8 @@ func countedPeers() []counted {
 		{name: "raw: PUBLISH to a subscriber", open: countPublish},
 		{name: "raw: RPUSH for a BLPOP", open: countBLPop},
 		{name: fmt.Sprintf("asynq: enqueue %d B", payload), open: countEnqueue},
-		{name: "asynq: dequeue + done" + looseMark, calls: 500, open: countAsynq},
-		{name: "asynq: forward of a due task" + looseMark, calls: 500, open: countForward},
+		{name: "asynq: dequeue + done", calls: 500, open: countAsynq},
+		{name: "asynq: forward of a due task", calls: 500, open: countForward},
 	}
 	for _, n := range []int{1, batched, 100} {
 		all = append(all, counted{name: fmt.Sprintf("raw: HSET + RPUSH %d B", payload) + of(n),

@@ -16,10 +16,9 @@ import (
 
 const (
 	warmCalls    = 5
-	countedCalls = 50 // the server collects garbage of Lua after every 50 scripts
-	batches      = 2  // of so many calls; the lesser is without what the clock added to one of them
-	batched      = 36 // jobs in a take of ten busy handlers, see docs/design.md
-	looseMark    = " ~"
+	countedCalls = 50    // the server collects garbage of Lua after every 50 scripts
+	batches      = 2     // of so many calls; the lesser is without what the clock added to one of them
+	batched      = 36    // jobs in a take of ten busy handlers, see docs/design.md
 	times        = " x " // before how many jobs or callers a call is of
 )
 

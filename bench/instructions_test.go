@@ -19,7 +19,7 @@ func TestInstructionsThatDifferFromTheTableFailUnlessItIsRenewed(t *testing.T) {
 	}
 	table, err := loadInstructions(file)
 	require.ErrorIs(t, err, os.ErrNotExist)
-	require.NoError(t, table.renew(counts("a", map[string]float64{"x": 1000, "y": 2000, "z ~ x 36": 1000}), every))
+	require.NoError(t, table.renew(counts("a", map[string]float64{"script: x": 1000, "script: y": 2000, "luatomic: z x 36": 1000}), every))
 	table.Rows["p"] = 5 // of a peer that is absent now
 	require.NoError(t, table.save(file))
 	table, err = loadInstructions(file)
@@ -28,12 +28,12 @@ func TestInstructionsThatDifferFromTheTableFailUnlessItIsRenewed(t *testing.T) {
 		rows map[string]float64
 		want string
 	}{
-		{map[string]float64{"x": 1009, "y": 1981, "z ~ x 36": 1040}, ""},
-		{map[string]float64{"x": 1011, "y": 2000, "z ~ x 36": 1000}, "x: 1011 instead of 1000, +1.1 %"},
-		{map[string]float64{"x": 989, "y": 2000, "z ~ x 36": 1000}, "x: 989 instead of 1000, -1.1 %"},
-		{map[string]float64{"x": 1000, "y": 2000, "z ~ x 36": 1060}, "z ~ x 36: 1060 instead of 1000"},
-		{map[string]float64{"x": 1000, "z ~ x 36": 1000}, "y: 2000 in the table, and no such row"},
-		{map[string]float64{"x": 1000, "y": 2000, "z ~ x 36": 1000, "w": 1}, "w: 1, and not in the table"},
+		{map[string]float64{"script: x": 1009, "script: y": 1981, "luatomic: z x 36": 1040}, ""},
+		{map[string]float64{"script: x": 1011, "script: y": 2000, "luatomic: z x 36": 1000}, "script: x: 1011 instead of 1000, +1.1 %"},
+		{map[string]float64{"script: x": 989, "script: y": 2000, "luatomic: z x 36": 1000}, "script: x: 989 instead of 1000, -1.1 %"},
+		{map[string]float64{"script: x": 1000, "script: y": 2000, "luatomic: z x 36": 1070}, "luatomic: z x 36: 1070 instead of 1000"},
+		{map[string]float64{"script: x": 1000, "luatomic: z x 36": 1000}, "script: y: 2000 in the table, and no such row"},
+		{map[string]float64{"script: x": 1000, "script: y": 2000, "luatomic: z x 36": 1000, "script: w": 1}, "script: w: 1, and not in the table"},
 	} {
 		var out bytes.Buffer
 		err := table.compare(&out, counts("a", tc.rows), every)
@@ -45,14 +45,14 @@ func TestInstructionsThatDifferFromTheTableFailUnlessItIsRenewed(t *testing.T) {
 		require.ErrorContains(t, err, tc.want)
 		require.NotContains(t, err.Error(), "Another build")
 	}
-	some := regexp.MustCompile("^x")
-	require.NoError(t, table.compare(new(bytes.Buffer), counts("b", map[string]float64{"x": 1000}), some),
+	some := regexp.MustCompile(": x$")
+	require.NoError(t, table.compare(new(bytes.Buffer), counts("b", map[string]float64{"script: x": 1000}), some),
 		"another build, and no change")
-	require.ErrorContains(t, table.compare(new(bytes.Buffer), counts("b", map[string]float64{"x": 9}), some),
+	require.ErrorContains(t, table.compare(new(bytes.Buffer), counts("b", map[string]float64{"script: x": 9}), some),
 		"The table is of a. Another build executes other instructions")
-	require.ErrorContains(t, table.renew(counts("b", map[string]float64{"x": 7}), some), "renew all rows")
-	require.NoError(t, table.renew(counts("a", map[string]float64{"x": 7}), some))
-	require.Equal(t, map[string]float64{"x": 7, "y": 2000, "z ~ x 36": 1000, "p": 5}, table.Rows)
+	require.ErrorContains(t, table.renew(counts("b", map[string]float64{"script: x": 7}), some), "renew all rows")
+	require.NoError(t, table.renew(counts("a", map[string]float64{"script: x": 7}), some))
+	require.Equal(t, map[string]float64{"script: x": 7, "script: y": 2000, "luatomic: z x 36": 1000, "p": 5}, table.Rows)
 }
 
 func TestThePageShowsABatchBesideOneCall(t *testing.T) {
