@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"go/token"
 	"io"
 	"net/url"
 	"path/filepath"
@@ -17,11 +18,14 @@ import (
 
 const vetUsage = `luagen vet judges Redis Lua scripts, with or without luagen's header.
 
-usage: luagen vet [-strict] [-target names] [-format text|json|sarif] FILE or FOLDER...
+usage: luagen vet [-strict] [-target names] [-exclude glob] [-global names] [-format text|json|sarif] FILE or FOLDER...
 
 It reads .lua files, and in Go files the string literals that are scripts: those that NewScript, Eval and their like take.
+Below a FOLDER, Lua without a header that uses none of redis, server, KEYS and ARGV is counted, not judged.
 
+  -exclude glob  leave out files and folders below FOLDER: by name, *_spec.lua, or by path, test/*; may be repeated
   -format kind   text (default), json or sarif
+  -global names  globals that a program puts before the scripts, joined by commas
   -strict        warnings, too, give exit code 1
   -target names  where the scripts have to run, joined by commas: TARGETS
 
@@ -32,7 +36,12 @@ exit codes: 0 no errors, 1 errors, 2 wrong usage
 func vet(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("vet", flag.ContinueOnError)
 	strict, format := flags.Bool("strict", false, ""), flags.String("format", "text", "")
-	target := flags.String("target", "", "")
+	target, globals := flags.String("target", "", ""), flags.String("global", "", "")
+	var o luagen.VetOptions
+	flags.Func("exclude", "", func(glob string) error {
+		o.Exclude = append(o.Exclude, glob)
+		return nil
+	})
 	paths, code, ok := parsePaths(flags, args, vetUsage, stdout, stderr)
 	if !ok {
 		return code
@@ -46,11 +55,10 @@ func vet(args []string, stdout, stderr io.Writer) int {
 	case len(paths) == 0:
 		return wrongUsage(stderr, "vet", vetUsage, errors.New("name files or folders"))
 	}
-	where, err := targets(*target)
-	if err != nil {
+	if err := vetNames(&o, *target, *globals); err != nil {
 		return wrongUsage(stderr, "vet", vetUsage, err)
 	}
-	files, err := luagen.VetPaths(paths, where)
+	files, err := luagen.VetPaths(paths, o)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 		return 1
@@ -65,6 +73,23 @@ func vet(args []string, stdout, stderr io.Writer) int {
 		}
 	}
 	return 0
+}
+
+// vetNames takes the values of the flags apart that are lists.
+func vetNames(o *luagen.VetOptions, target, globals string) (err error) {
+	if o.Targets, err = targets(target); err != nil {
+		return err
+	}
+	for name := range strings.SplitSeq(globals, ",") {
+		switch {
+		case globals == "":
+		case !token.IsIdentifier(name):
+			return fmt.Errorf("-global: %q is not the name of a global", name)
+		default:
+			o.Globals = append(o.Globals, name)
+		}
+	}
+	return o.Check()
 }
 
 // parseFlags prints usage for -h, and what is wrong with flags; ok is false when the run is over.
@@ -111,10 +136,11 @@ func targets(list string) ([]string, error) {
 }
 
 func vetText(w io.Writer, files []luagen.Vetted) error {
-	scripts, skipped, errors, warnings := 0, 0, 0, 0
+	scripts, skipped, foreign, errors, warnings := 0, 0, 0, 0, 0
 	for _, f := range files {
 		scripts += f.Scripts
 		skipped += f.Skipped
+		foreign += f.Foreign
 		for _, d := range f.Found {
 			if d.Level() == luagen.Error {
 				errors++
@@ -129,6 +155,9 @@ func vetText(w io.Writer, files []luagen.Vetted) error {
 	text := fmt.Sprintf("luagen: scripts: %d, errors: %d, warnings: %d", scripts, errors, warnings)
 	if skipped > 0 {
 		text += fmt.Sprintf("; texts that something else completes, not read: %d", skipped)
+	}
+	if foreign > 0 {
+		text += fmt.Sprintf("; Lua files that name nothing of Redis, not judged: %d", foreign)
 	}
 	_, err := fmt.Fprintln(w, text)
 	return err

@@ -112,7 +112,7 @@ func TestVetOfFilesThatAreJoined(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Contains(t, stdout, "G002 unknown global now")
 
-	writeFile(t, filepath.Join(dir, "now.lua"), "function table.extend(a) return a end\n")
+	writeFile(t, filepath.Join(dir, "now.lua"), "function table.extend(a) return a or KEYS[1] end\n")
 	writeFile(t, filepath.Join(dir, "use.lua"), "return table.extend({})\n")
 	code, stdout, _ = command("vet", dir)
 	require.Equal(t, 1, code, stdout)
@@ -242,12 +242,77 @@ func TestVetJudgesAFragmentInItsScripts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	writeFile(t, filepath.Join(dir, "part", "count.lua"), "local n = redis.call('INCR', stock)\n")
-	writeFile(t, filepath.Join(dir, "part", "other.lua"), "return stocks\n")
+	writeFile(t, filepath.Join(dir, "part", "other.lua"), "return KEYS[1] .. stocks\n")
 	writeFile(t, filepath.Join(dir, "take.lua"),
 		"local stock = KEYS[1]\n--< part/count.lua\nlocal n = redis.call('INCR', stock)\n-->\nreturn n\n")
 	_, stdout, stderr := command("vet", dir)
 	require.Empty(t, stderr)
 	require.NotContains(t, stdout, "count.lua")
-	require.Contains(t, stdout, "other.lua:1:8: G002 unknown global stocks")
+	require.Contains(t, stdout, "other.lua:1:19: G002 unknown global stocks")
 	require.Contains(t, stdout, "luagen: scripts: 2, errors: 1, warnings: 0")
+}
+
+// Lua that runs in a web server or an editor names nothing of Redis, and rules of Redis say nothing of it.
+func TestVetCountsButDoesNotJudgeLuaOfOtherPrograms(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	handler := filepath.Join(dir, "openresty", "handler.lua")
+	writeFile(t, handler, "local redis = require 'resty.redis'\nngx.say(redis:new())\n")
+	writeFile(t, filepath.Join(dir, "nvim", "init.lua"), "vim.opt.number = true\ngoto done\n::done::\n")
+	writeFile(t, filepath.Join(dir, "take.lua"), "return redis.call('GET', KEYS[1])\n")
+	writeFile(t, filepath.Join(dir, "broken.lua"), "return redis.call('GET', KEYS[1]\n")
+	writeFile(t, filepath.Join(dir, "header.lua"), "--- Header returns one.\n---@readonly\nreturn nothing\n")
+	code, stdout, stderr := command("vet", dir)
+	require.Equal(t, 1, code, stderr)
+	require.NotContains(t, stdout, "handler.lua")
+	require.NotContains(t, stdout, "init.lua")
+	require.Contains(t, stdout, "broken.lua:2:1: S001")
+	require.Contains(t, stdout, "header.lua:3:8: G002")
+	require.Contains(t, stdout,
+		"luagen: scripts: 3, errors: 2, warnings: 0; Lua files that name nothing of Redis, not judged: 2\n")
+
+	_, stdout, _ = command("vet", handler)
+	require.Contains(t, stdout, "handler.lua:1:15: G002 unknown global require", "a file that is named is judged")
+}
+
+func TestVetLeavesOutWhatIsExcluded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, file := range []string{"spec/a.lua", "b_spec.lua", "deep/er/c.lua", "deep/d.lua"} {
+		writeFile(t, filepath.Join(dir, filepath.FromSlash(file)), "return redis.call('GET', nothing)\n")
+	}
+	count := func(args ...string) string {
+		_, stdout, _ := command(append([]string{"vet"}, append(args, dir)...)...)
+		lines := strings.Split(strings.TrimSpace(stdout), "\n")
+		return lines[len(lines)-1]
+	}
+	require.Contains(t, count(), "scripts: 4,")
+	require.Contains(t, count("-exclude", "spec"), "scripts: 3,", "the name of a folder")
+	require.Contains(t, count("-exclude", "spec", "-exclude", "*_spec.lua"), "scripts: 2,", "the names of files")
+	require.Contains(t, count("-exclude", "deep/*.lua"), "scripts: 3,", "a path below the folder")
+	require.Contains(t, count("-exclude", "deep/er"), "scripts: 3,")
+	require.Contains(t, count("-exclude", "er/c.lua"), "scripts: 4,", "a path begins at the folder that is named")
+	code, stdout, _ := command("vet", "-exclude", "a.lua", filepath.Join(dir, "spec", "a.lua"))
+	require.Equal(t, 1, code, "a file that is named is judged")
+	require.Contains(t, stdout, "scripts: 1,")
+	code, _, stderr := command("vet", "-exclude", "[", dir)
+	require.Equal(t, 2, code)
+	require.Contains(t, stderr, `exclude: "[" is no pattern of names`)
+}
+
+// A program in another language may put functions before the text of a file, where no run of vet sees them.
+func TestVetKnowsGlobalsThatAreNamed(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "use.lua")
+	writeFile(t, file, "return redis.call('SET', KEYS[1], now() + later())\n")
+	_, stdout, _ := command("vet", file)
+	require.Contains(t, stdout, "G002 unknown global now")
+	_, stdout, _ = command("vet", "-global", "now", file)
+	require.NotContains(t, stdout, "unknown global now")
+	require.Contains(t, stdout, "G002 unknown global later")
+	_, stdout, _ = command("vet", "-global", "now,later", file)
+	require.NotContains(t, stdout, "G002")
+	code, _, stderr := command("vet", "-global", "now.x", file)
+	require.Equal(t, 2, code)
+	require.Contains(t, stderr, `-global: "now.x" is not the name of a global`)
 }

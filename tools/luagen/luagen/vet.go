@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,22 +20,44 @@ type Vetted struct {
 	Source  string
 	Scripts int // how many scripts the file has
 	Skipped int // texts that something else completes: with places to fill in, or joined of more than literals
+	Foreign int // texts found below a folder that name nothing of Redis
 	Found   Diagnostics
 }
 
+// VetOptions says what VetPaths reads, and what it takes for known.
+type VetOptions struct {
+	Targets []string // where the scripts have to run, see TargetNames; none for no such rule
+	Exclude []string // files and folders below a named folder: patterns of path.Match, of the name or the whole path
+	Globals []string // names that a program puts before the scripts
+}
+
+// Check reports a target that is none, and a pattern that path.Match does not read.
+func (o VetOptions) Check() error {
+	for _, glob := range o.Exclude {
+		if _, err := path.Match(glob, ""); err != nil {
+			return fmt.Errorf("exclude: %q is no pattern of names: write it as in *_spec.lua or test/*", glob)
+		}
+	}
+	return CheckTargets(o.Targets)
+}
+
 // VetPaths judges files and folders: scripts with and without a header, and the scripts in string literals of Go files.
-// Folders are read with all below them, but for hidden ones, vendor and node_modules. The result is sorted by file.
-func VetPaths(paths, targets []string) ([]Vetted, error) {
-	if err := CheckTargets(targets); err != nil {
+// Folders are read with all below them, but for hidden ones, vendor and node_modules. A .lua file below a folder that
+// has no header and names nothing of Redis is that of another program: it is counted, not judged. The result is sorted
+// by file.
+func VetPaths(paths []string, o VetOptions) ([]Vetted, error) {
+	if err := o.Check(); err != nil {
 		return nil, err
 	}
 	var files []string
+	named := map[string]bool{} // by its own name: judged whatever it holds
 	for _, path := range paths {
-		found, err := scriptFiles(path)
+		found, err := scriptFiles(path, o.Exclude...)
 		if err != nil {
 			return nil, fmt.Errorf("luagen: %w", err)
 		}
 		files = append(files, found...)
+		named[path] = true
 	}
 	slices.Sort(files)
 	files = slices.Compact(files)
@@ -46,14 +69,22 @@ func VetPaths(paths, targets []string) ([]Vetted, error) {
 		}
 		sources[i] = Source{file, string(text)}
 	}
-	return VetSources(sources, targets), nil
+	return vetSources(sources, o, func(file string) bool { return !named[file] }), nil
 }
 
-// VetSources is VetPaths of files that are read already. Those without a script are left out.
+// VetSources is VetPaths of files that are read already, each as if it were named. Those without a script are left out.
 func VetSources(files []Source, targets []string) []Vetted {
+	return vetSources(files, VetOptions{Targets: targets}, func(string) bool { return false })
+}
+
+// vetSources judges files. Those that were only met below a folder may be no scripts for Redis.
+func vetSources(files []Source, o VetOptions, met func(file string) bool) []Vetted {
 	units := make([][]unit, len(files))
 	out := make([]Vetted, len(files))
 	tops, parts := declarers{}, fragmentsOf(files)
+	for _, name := range o.Globals {
+		tops[name] = []string{""}
+	}
 	for i, src := range files {
 		out[i] = Vetted{File: src.File, Source: src.Text}
 		if parts[filepath.Clean(src.File)] {
@@ -69,11 +100,15 @@ func VetSources(files []Source, targets []string) []Vetted {
 	}
 	for i := range out {
 		for _, u := range units[i] {
-			out[i].vet(u, targets, tops)
+			if u.at.Text == "" && met(out[i].File) && u.script.isForeign() {
+				out[i].Foreign++
+				continue
+			}
+			out[i].vet(u, o.Targets, tops)
 		}
 		out[i].Found = out[i].Found.sorted()
 	}
-	return slices.DeleteFunc(out, func(v Vetted) bool { return v.Scripts+v.Skipped+len(v.Found) == 0 })
+	return slices.DeleteFunc(out, func(v Vetted) bool { return v.Scripts+v.Skipped+v.Foreign+len(v.Found) == 0 })
 }
 
 // fragmentsOf are the files whose text others have between markers.
@@ -113,8 +148,7 @@ func unitsOf(file, text string) (units []unit, joined int, err error) {
 // vet judges one script of the file. A text that does not parse, and has places for another tool to fill in, is none
 // yet.
 func (v *Vetted) vet(u unit, targets []string, tops declarers) {
-	outside := literals.ReplaceAllString
-	if s := u.script; s.Body == nil && s.bare && placeholders.MatchString(outside(s.Source, "")) {
+	if u.script.isTemplate() {
 		v.Skipped++
 		return
 	}
@@ -127,6 +161,30 @@ func (v *Vetted) vet(u unit, targets []string, tops declarers) {
 		v.Found = append(v.Found, d)
 	}
 }
+
+// isTemplate reports a text that another tool completes.
+func (s *Script) isTemplate() bool {
+	return s.Body == nil && s.bare && placeholders.MatchString(literals.ReplaceAllString(s.Source, ""))
+}
+
+// isForeign reports a text that names nothing of Redis. One that does not parse is told by its words.
+func (s *Script) isForeign() bool {
+	switch {
+	case !s.bare || s.isTemplate():
+		return false
+	case s.Body == nil:
+		return !redisWords.MatchString(s.Source)
+	}
+	return !slices.ContainsFunc(s.Body.Globals, func(g luaast.Global) bool {
+		return !g.Write && redisNames[g.Name.Name]
+	})
+}
+
+// redisNames are the globals that a server alone gives a script, one of which each script for it reads.
+var (
+	redisNames = map[string]bool{"KEYS": true, "ARGV": true, "redis": true, otherRedis: true}
+	redisWords = regexp.MustCompile(`\b(KEYS|ARGV|(redis|server)\s*\.\s*p?call)\b`)
+)
 
 // placeholders are those of ERB, Go templates and formats. Inside literals and comments they hinder no parse.
 var (
@@ -213,8 +271,19 @@ func below(path string) string {
 	return strings.TrimSuffix(path, "/...")
 }
 
-// scriptFiles lists the .lua and .go files of a path; a file that is named is taken whatever its name.
-func scriptFiles(path string) ([]string, error) {
+// isExcluded reports a file or folder whose name a pattern describes, or its path below the folder that was named.
+func isExcluded(dir, at string, patterns []string) bool {
+	rel, err := filepath.Rel(dir, at)
+	return err == nil && slices.ContainsFunc(patterns, func(p string) bool {
+		name, _ := path.Match(p, filepath.Base(at))
+		whole, _ := path.Match(strings.Trim(p, "/"), filepath.ToSlash(rel))
+		return name || whole
+	})
+}
+
+// scriptFiles lists the .lua and .go files of a path, but for what the patterns exclude below a folder; a file that is
+// named is taken whatever its name.
+func scriptFiles(path string, exclude ...string) ([]string, error) {
 	path = below(path)
 	info, err := os.Stat(path)
 	if err != nil {
@@ -231,6 +300,10 @@ func scriptFiles(path string) ([]string, error) {
 			return err
 		case e.IsDir() && at != path && (strings.HasPrefix(name, ".") || name == "vendor" || name == "node_modules"):
 			return fs.SkipDir
+		case at != path && isExcluded(path, at, exclude):
+			if e.IsDir() {
+				return fs.SkipDir
+			}
 		case e.IsDir() || strings.HasPrefix(name, ".") || strings.HasSuffix(name, ".lua.go"):
 		case strings.HasSuffix(name, ".lua"), strings.HasSuffix(name, ".go"):
 			files = append(files, at)
