@@ -10,10 +10,10 @@ import (
 )
 
 // QueueBurySHA is the SHA-1 of queue_bury.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueBurySHA = "13da5a05474d18094181eb7f118197c24188d485"
+const QueueBurySHA = "2618d677c09edbd78cc401ca8d30ccbbd34dd36b"
 
 // QueueBuryGuardedSHA is the SHA-1 of guard.lua and queue_bury.lua joined, which runs under lua.Guard.
-const QueueBuryGuardedSHA = "98f30c3444900918111c5ee8a21d3e7342d47b47"
+const QueueBuryGuardedSHA = "89f7b09d76ffeb9e6c1c4b8eaec21b34ab27c20a"
 
 // QueueBuryScript is scripts/queue_bury.lua.
 var QueueBuryScript = lua.Script{
@@ -52,7 +52,7 @@ type QueueBuryParams struct {
 	// KEYS[6], hash: k:name to the id that holds it, j:id to the name it holds.
 	Unique  string
 	Expiry  string // KEYS[7], zset: name of a unique key, scored by its end in ms
-	Control string // KEYS[8], hash: paused, limit, dead_bytes
+	Control string // KEYS[8], hash: paused, limit, dead_bytes, dead_limits
 	Receipt string // KEYS[9], string: the verdicts of this call, kept for a repeat
 	// ARGV[1]: the verdicts of the states that are asked for: 12 for scheduled and ready.
 	Only   string
@@ -81,7 +81,7 @@ type QueueBuryParams struct {
 //   - KEYS[5]: dead, zset: id, scored by the time of its death in ms.
 //   - KEYS[6]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
 //   - KEYS[7]: expiry, zset: name of a unique key, scored by its end in ms.
-//   - KEYS[8]: control, hash: paused, limit, dead_bytes.
+//   - KEYS[8]: control, hash: paused, limit, dead_bytes, dead_limits.
 //   - KEYS[9]: receipt, string: the verdicts of this call, kept for a repeat.
 //   - Reply: the state before: 0 absent, 1 scheduled, 2 ready, 3 leased, 4 dead.
 //   - Cost: O(log n) for each job.

@@ -10,10 +10,10 @@ import (
 )
 
 // QueueCancelSHA is the SHA-1 of queue_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueCancelSHA = "9de458964b28603ffeddc8e7b696c36f014a6960"
+const QueueCancelSHA = "33d75c6e9fb1d17b0ec400404524dd361d0d4bd8"
 
 // QueueCancelGuardedSHA is the SHA-1 of guard.lua and queue_cancel.lua joined, which runs under lua.Guard.
-const QueueCancelGuardedSHA = "f6be77a649e6898f32c4f33d313dc24898f1000e"
+const QueueCancelGuardedSHA = "2dfab9d082f60cecf074a637ce2a2ee8282b2b3e"
 
 // QueueCancelScript is scripts/queue_cancel.lua.
 var QueueCancelScript = lua.Script{
@@ -54,7 +54,7 @@ type QueueCancelParams struct {
 	// KEYS[6], hash: k:name to the id that holds it, j:id to the name it holds.
 	Unique   string
 	Expiry   string // KEYS[7], zset: name of a unique key, scored by its end in ms
-	Control  string // KEYS[8], hash: paused, limit, dead_bytes
+	Control  string // KEYS[8], hash: paused, limit, dead_bytes, dead_limits
 	Options  string // KEYS[9], hash: id to the options of a job, which queue_push.lua wrote
 	Finished string // KEYS[10], zset: ids of finished jobs, scored by that time in ms
 	Receipt  string // KEYS[11], string: the verdicts of this call, kept for a repeat
@@ -87,7 +87,7 @@ type QueueCancelParams struct {
 //   - KEYS[5]: dead, zset: id, scored by the time of its death in ms.
 //   - KEYS[6]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
 //   - KEYS[7]: expiry, zset: name of a unique key, scored by its end in ms.
-//   - KEYS[8]: control, hash: paused, limit, dead_bytes.
+//   - KEYS[8]: control, hash: paused, limit, dead_bytes, dead_limits.
 //   - KEYS[9]: options, hash: id to the options of a job, which queue_push.lua wrote.
 //   - KEYS[10]: finished, zset: ids of finished jobs, scored by that time in ms.
 //   - KEYS[11]: receipt, string: the verdicts of this call, kept for a repeat.

@@ -11,10 +11,10 @@ import (
 )
 
 // QueueControlSHA is the SHA-1 of queue_control.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueControlSHA = "fe99a94688497c0a9e2372822ae664e21548c240"
+const QueueControlSHA = "6f0cf83df58bf3e762696e4d1bc10c8037a7c1c7"
 
 // QueueControlGuardedSHA is the SHA-1 of guard.lua and queue_control.lua joined, which runs under lua.Guard.
-const QueueControlGuardedSHA = "5986dc17e46f0e25b4753ad753642c53c4a620b9"
+const QueueControlGuardedSHA = "840d6dea5c0790ea25cef59e96c5730bc4ff82ba"
 
 // QueueControlScript is scripts/queue_control.lua.
 var QueueControlScript = lua.Script{
@@ -37,7 +37,7 @@ var ErrQueueControlLayout = &lua.Code{Script: "queue_control", Name: "LAYOUT", T
 
 // QueueControlParams are the keys and arguments of QueueControl.
 type QueueControlParams struct {
-	Control string // KEYS[1], hash: paused, limit, dead_bytes
+	Control string // KEYS[1], hash: paused, limit, dead_bytes, dead_limits
 	// KEYS[2], zset: names of the waiting consumers, scored by the end of their wait in ms.
 	Wake    string
 	Receipt string            // KEYS[3], string: the answer to this call, kept for a repeat
@@ -83,7 +83,7 @@ type QueueControlResult struct {
 //     a minute.
 //   - Guard: on a client of lua.Guard it runs only while the lease is held; else the error is
 //     lua.ErrFenced.
-//   - KEYS[1]: control, hash: paused, limit, dead_bytes.
+//   - KEYS[1]: control, hash: paused, limit, dead_bytes, dead_limits.
 //   - KEYS[2]: wake, zset: names of the waiting consumers, scored by the end of their wait in ms.
 //   - KEYS[3]: receipt, string: the answer to this call, kept for a repeat.
 //   - Cost: O(1).

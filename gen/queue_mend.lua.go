@@ -11,7 +11,7 @@ import (
 )
 
 // QueueMendSHA is the SHA-1 of queue_mend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueMendSHA = "c679e4e3d5235152927e123f88a09ab4fbfa13bd"
+const QueueMendSHA = "a2349b9e949231b74a8896362502ceeda579c355"
 
 // QueueMendScript is scripts/queue_mend.lua.
 var QueueMendScript = lua.Script{
@@ -53,7 +53,7 @@ type QueueMendParams struct {
 	// KEYS[7], hash: k:name to the id that holds it, j:id to the name it holds.
 	Unique  string
 	Expiry  string // KEYS[8], zset: name of a unique key, scored by its end in ms
-	Control string // KEYS[9], hash: paused, limit, dead_bytes
+	Control string // KEYS[9], hash: paused, limit, dead_bytes, dead_limits
 	// KEYS[10], zset: names of the waiting consumers, scored by the end of their wait in ms.
 	Wake     string
 	Options  string // KEYS[11], hash: id to the options of a job, which queue_push.lua wrote
@@ -151,7 +151,7 @@ type QueueMendResult struct {
 //   - KEYS[6]: dead, zset: id, scored by the time of its death in ms.
 //   - KEYS[7]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
 //   - KEYS[8]: expiry, zset: name of a unique key, scored by its end in ms.
-//   - KEYS[9]: control, hash: paused, limit, dead_bytes.
+//   - KEYS[9]: control, hash: paused, limit, dead_bytes, dead_limits.
 //   - KEYS[10]: wake, zset: names of the waiting consumers, scored by the end of their wait in ms.
 //   - KEYS[11]: options, hash: id to the options of a job, which queue_push.lua wrote.
 //   - KEYS[12]: finished, zset: ids of finished jobs, scored by that time in ms.

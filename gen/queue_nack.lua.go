@@ -10,10 +10,10 @@ import (
 )
 
 // QueueNackSHA is the SHA-1 of queue_nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueNackSHA = "3c4e552b5399f81f25b868d3586ab09779a61371"
+const QueueNackSHA = "88432db9d1e9cc7892f4abb9dbf559bf70e5fd91"
 
 // QueueNackGuardedSHA is the SHA-1 of guard.lua and queue_nack.lua joined, which runs under lua.Guard.
-const QueueNackGuardedSHA = "bf508cfde015a48045fcc70bfc2cb358e8070984"
+const QueueNackGuardedSHA = "3590198010963a0756b515d028a4ff440f7ec2c9"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{
@@ -57,7 +57,7 @@ type QueueNackParams struct {
 	// KEYS[7], hash: k:name to the id that holds it, j:id to the name it holds.
 	Unique  string
 	Expiry  string // KEYS[8], zset: name of a unique key, scored by its end in ms
-	Control string // KEYS[9], hash: paused, limit, dead_bytes
+	Control string // KEYS[9], hash: paused, limit, dead_bytes, dead_limits
 	// KEYS[10], zset: names of the waiting consumers, scored by the end of their wait in ms.
 	Wake     string
 	Receipt  string // KEYS[11], string: the verdicts of this call, kept for a repeat
@@ -108,7 +108,7 @@ type QueueNackJob struct {
 //   - KEYS[6]: dead, zset: id, scored by the time of its death in ms.
 //   - KEYS[7]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
 //   - KEYS[8]: expiry, zset: name of a unique key, scored by its end in ms.
-//   - KEYS[9]: control, hash: paused, limit, dead_bytes.
+//   - KEYS[9]: control, hash: paused, limit, dead_bytes, dead_limits.
 //   - KEYS[10]: wake, zset: names of the waiting consumers, scored by the end of their wait in ms.
 //   - KEYS[11]: receipt, string: the verdicts of this call, kept for a repeat.
 //   - KEYS[12]: options, hash: id to the options of a job, which queue_push.lua wrote.

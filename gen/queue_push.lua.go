@@ -12,10 +12,10 @@ import (
 )
 
 // QueuePushSHA is the SHA-1 of queue_push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushSHA = "0c67cf433020802762b2c27060d4ebd853c0ab3b"
+const QueuePushSHA = "92f0fe25fc925de1aeafdc5f4f37deb3404eed41"
 
 // QueuePushGuardedSHA is the SHA-1 of guard.lua and queue_push.lua joined, which runs under lua.Guard.
-const QueuePushGuardedSHA = "d2866be38b8f936a09f891c33fb581a7994f3e4c"
+const QueuePushGuardedSHA = "323dfee8d7d1693104addb3073331ea3be569f57"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{
@@ -59,7 +59,7 @@ type QueuePushParams struct {
 	// KEYS[6], hash: k:name to the id that holds it, j:id to the name it holds.
 	Unique  string
 	Expiry  string // KEYS[7], zset: name of a unique key, scored by its end in ms
-	Control string // KEYS[8], hash: paused, limit, dead_bytes
+	Control string // KEYS[8], hash: paused, limit, dead_bytes, dead_limits
 	// KEYS[9], zset: names of the waiting consumers, scored by the end of their wait in ms.
 	Wake    string
 	Receipt string // KEYS[10], string: the result, kept for a repeat of this call
@@ -123,7 +123,7 @@ type QueuePushResult struct {
 //   - KEYS[5]: failures, hash: id to the number of its failed deliveries, x for a cancelled job.
 //   - KEYS[6]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
 //   - KEYS[7]: expiry, zset: name of a unique key, scored by its end in ms.
-//   - KEYS[8]: control, hash: paused, limit, dead_bytes.
+//   - KEYS[8]: control, hash: paused, limit, dead_bytes, dead_limits.
 //   - KEYS[9]: wake, zset: names of the waiting consumers, scored by the end of their wait in ms.
 //   - KEYS[10]: receipt, string: the result, kept for a repeat of this call.
 //   - KEYS[11]: options, hash: id to the options of a job, opaque to this script; see

@@ -11,10 +11,10 @@ import (
 )
 
 // QueuePushBareSHA is the SHA-1 of queue_push_bare.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushBareSHA = "e5ffc4affd467f3416535c7aa42153e2f62be058"
+const QueuePushBareSHA = "d68f03d75b344885bbe793d1f3a24858b45352b4"
 
 // QueuePushBareGuardedSHA is the SHA-1 of guard.lua and queue_push_bare.lua joined, which runs under lua.Guard.
-const QueuePushBareGuardedSHA = "ea617ad248b9e04664c7c8cf59b0ac55a201b38a"
+const QueuePushBareGuardedSHA = "72922a36504deed3906e727915b6ae02d3ee09fb"
 
 // QueuePushBareScript is scripts/queue_push_bare.lua.
 var QueuePushBareScript = lua.Script{
@@ -37,7 +37,7 @@ var QueuePushBareScript = lua.Script{
 type QueuePushBareParams struct {
 	Ready   string // KEYS[1], list: entries enqueued_at_ms:id, oldest at the head
 	Bodies  string // KEYS[2], hash: id to body
-	Control string // KEYS[3], hash: paused, limit, dead_bytes
+	Control string // KEYS[3], hash: paused, limit, dead_bytes, dead_limits
 	// KEYS[4], zset: names of the waiting consumers, scored by the end of their wait in ms.
 	Wake     string
 	Finished string             // KEYS[5], zset: ids of finished jobs, scored by that time in ms
@@ -70,7 +70,7 @@ type QueuePushBareResult struct {
 //     lua.ErrFenced.
 //   - KEYS[1]: ready, list: entries enqueued_at_ms:id, oldest at the head.
 //   - KEYS[2]: bodies, hash: id to body.
-//   - KEYS[3]: control, hash: paused, limit, dead_bytes.
+//   - KEYS[3]: control, hash: paused, limit, dead_bytes, dead_limits.
 //   - KEYS[4]: wake, zset: names of the waiting consumers, scored by the end of their wait in ms.
 //   - KEYS[5]: finished, zset: ids of finished jobs, scored by that time in ms.
 //   - Reply: limited: the queue has a limit, and nothing was added.

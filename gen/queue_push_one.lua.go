@@ -11,10 +11,10 @@ import (
 )
 
 // QueuePushOneSHA is the SHA-1 of queue_push_one.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushOneSHA = "4aa734f912a3cb278df7612e9ad85c6f676f7e34"
+const QueuePushOneSHA = "a99fb33a3bfe0e5e7ec809a7b52a0a493d8dbffd"
 
 // QueuePushOneGuardedSHA is the SHA-1 of guard.lua and queue_push_one.lua joined, which runs under lua.Guard.
-const QueuePushOneGuardedSHA = "47e1fe3e1fa6a87ac88f235bfb40d4465b272fc1"
+const QueuePushOneGuardedSHA = "9b02f5e67f37343c80af12536737271c4076105a"
 
 // QueuePushOneScript is scripts/queue_push_one.lua.
 var QueuePushOneScript = lua.Script{
@@ -38,7 +38,7 @@ var QueuePushOneScript = lua.Script{
 type QueuePushOneParams struct {
 	Ready   string // KEYS[1], list: entries enqueued_at_ms:id, oldest at the head
 	Bodies  string // KEYS[2], hash: id to body
-	Control string // KEYS[3], hash: paused, limit, dead_bytes
+	Control string // KEYS[3], hash: paused, limit, dead_bytes, dead_limits
 	// KEYS[4], zset: names of the waiting consumers, scored by the end of their wait in ms.
 	Wake     string
 	Finished string // KEYS[5], zset: ids of finished jobs, scored by that time in ms
@@ -70,7 +70,7 @@ type QueuePushOneResult struct {
 //     those of the first row.
 //   - KEYS[1]: ready, list: entries enqueued_at_ms:id, oldest at the head.
 //   - KEYS[2]: bodies, hash: id to body.
-//   - KEYS[3]: control, hash: paused, limit, dead_bytes.
+//   - KEYS[3]: control, hash: paused, limit, dead_bytes, dead_limits.
 //   - KEYS[4]: wake, zset: names of the waiting consumers, scored by the end of their wait in ms.
 //   - KEYS[5]: finished, zset: ids of finished jobs, scored by that time in ms.
 //   - Reply: limited: the queue has a limit, and nothing was added.

@@ -12,7 +12,7 @@ import (
 )
 
 // QueueReclaimSHA is the SHA-1 of queue_reclaim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReclaimSHA = "b7dad0324e6bfaca0649066323d90611f8331f77"
+const QueueReclaimSHA = "b8789be29aa067ac9f8e30160ee8040194a21604"
 
 // QueueReclaimScript is scripts/queue_reclaim.lua.
 var QueueReclaimScript = lua.Script{
@@ -52,7 +52,7 @@ type QueueReclaimParams struct {
 	// KEYS[6], hash: k:name to the id that holds it, j:id to the name it holds.
 	Unique  string
 	Expiry  string // KEYS[7], zset: name of a unique key, scored by its end in ms
-	Control string // KEYS[8], hash: paused, limit, dead_bytes
+	Control string // KEYS[8], hash: paused, limit, dead_bytes, dead_limits
 	// KEYS[9], zset: names of the waiting consumers, scored by the end of their wait in ms.
 	Wake        string
 	Options     string // KEYS[10], hash: id to the options of a job, which queue_push.lua wrote
@@ -100,7 +100,7 @@ type QueueReclaimResult struct {
 //   - KEYS[5]: dead, zset: id, scored by the time of its death in ms.
 //   - KEYS[6]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
 //   - KEYS[7]: expiry, zset: name of a unique key, scored by its end in ms.
-//   - KEYS[8]: control, hash: paused, limit, dead_bytes.
+//   - KEYS[8]: control, hash: paused, limit, dead_bytes, dead_limits.
 //   - KEYS[9]: wake, zset: names of the waiting consumers, scored by the end of their wait in ms.
 //   - KEYS[10]: options, hash: id to the options of a job, which queue_push.lua wrote.
 //   - KEYS[11]: scheduled, zset: id, scored by due time in ms.

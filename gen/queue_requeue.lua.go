@@ -10,10 +10,10 @@ import (
 )
 
 // QueueRequeueSHA is the SHA-1 of queue_requeue.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRequeueSHA = "816f1d458f149ac6a016352b2a72864f7ba4bb5c"
+const QueueRequeueSHA = "9d4a6279d5aba86b063190cc65c49aa16b386562"
 
 // QueueRequeueGuardedSHA is the SHA-1 of guard.lua and queue_requeue.lua joined, which runs under lua.Guard.
-const QueueRequeueGuardedSHA = "ac3fe90d2e3daee818f55da22cf1e1cf17517140"
+const QueueRequeueGuardedSHA = "3f89d058b809d9e11a39bd16862925ccc68817e4"
 
 // QueueRequeueScript is scripts/queue_requeue.lua.
 var QueueRequeueScript = lua.Script{
@@ -47,7 +47,7 @@ type QueueRequeueParams struct {
 	Bodies string // KEYS[3], hash: id to body
 	// KEYS[4], hash: id to the number of its failed deliveries, id and a line feed to the last reason.
 	Failures string
-	Control  string // KEYS[5], hash: paused, limit, dead_bytes
+	Control  string // KEYS[5], hash: paused, limit, dead_bytes, dead_limits
 	// KEYS[6], zset: names of the waiting consumers, scored by the end of their wait in ms.
 	Wake string
 	// KEYS[7], hash: k:name to the id that holds it, j:id to the name of that job.
@@ -87,7 +87,7 @@ type QueueRequeueResult struct {
 //   - KEYS[3]: bodies, hash: id to body.
 //   - KEYS[4]: failures, hash: id to the number of its failed deliveries, id and a line feed to the
 //     last reason.
-//   - KEYS[5]: control, hash: paused, limit, dead_bytes.
+//   - KEYS[5]: control, hash: paused, limit, dead_bytes, dead_limits.
 //   - KEYS[6]: wake, zset: names of the waiting consumers, scored by the end of their wait in ms.
 //   - KEYS[7]: unique, hash: k:name to the id that holds it, j:id to the name of that job.
 //   - KEYS[8]: expiry, zset: name of a unique key, scored by its end in ms.

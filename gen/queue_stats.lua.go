@@ -11,7 +11,7 @@ import (
 )
 
 // QueueStatsSHA is the SHA-1 of queue_stats.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueStatsSHA = "e597ba4e4e0a1754f9aee17099a85aa7e7e0c220"
+const QueueStatsSHA = "ea70ec3b4a85b13c116ef3c05e9287e07dfaf8cb"
 
 // QueueStatsScript is scripts/queue_stats.lua.
 var QueueStatsScript = lua.Script{
@@ -39,7 +39,7 @@ type QueueStatsParams struct {
 	Scheduled string // KEYS[2], zset: id, scored by due time in ms
 	Leases    string // KEYS[3], zset: id, scored by the end of its lease in us
 	Dead      string // KEYS[4], zset: id, scored by the time of its death in ms
-	Control   string // KEYS[5], hash: paused, limit, dead_bytes
+	Control   string // KEYS[5], hash: paused, limit, dead_bytes, dead_limits
 }
 
 // QueueStatsResult is the reply of QueueStats.
@@ -65,7 +65,7 @@ type QueueStatsResult struct {
 //   - KEYS[2]: scheduled, zset: id, scored by due time in ms.
 //   - KEYS[3]: leases, zset: id, scored by the end of its lease in us.
 //   - KEYS[4]: dead, zset: id, scored by the time of its death in ms.
-//   - KEYS[5]: control, hash: paused, limit, dead_bytes.
+//   - KEYS[5]: control, hash: paused, limit, dead_bytes, dead_limits.
 //   - Reply: lapsed: leases that have ended and were not taken back; they count as leased too.
 //   - Cost: O(log n).
 //   - [ErrQueueStatsLayout]: the queue has a later layout.

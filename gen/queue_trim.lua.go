@@ -4,16 +4,17 @@ package gen
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/scripts"
 )
 
 // QueueTrimSHA is the SHA-1 of queue_trim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTrimSHA = "c634d61cf4df10022dc8b5283520393467e89818"
+const QueueTrimSHA = "750a84b57dab7ab940c2f352a0b4390d660f202a"
 
 // QueueTrimGuardedSHA is the SHA-1 of guard.lua and queue_trim.lua joined, which runs under lua.Guard.
-const QueueTrimGuardedSHA = "9fc59c7486772ab32c07d60c6004f5bbb90d602a"
+const QueueTrimGuardedSHA = "9ef819a815d234d6b3bf0ed059c7f53c16b463bd"
 
 // QueueTrimScript is scripts/queue_trim.lua.
 var QueueTrimScript = lua.Script{
@@ -21,7 +22,7 @@ var QueueTrimScript = lua.Script{
 	SHA:         QueueTrimSHA,
 	Source:      &scripts.QueueTrim,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 59,
+	WritesAfter: 64,
 	Keys: []lua.Key{
 		{Name: "dead", Type: "zset"},
 		{Name: "bodies", Type: "hash"},
@@ -44,7 +45,7 @@ type QueueTrimParams struct {
 	Bodies string // KEYS[2], hash: id to body
 	// KEYS[3], hash: id to the number of its failed deliveries, id and a line feed to the last reason.
 	Failures string
-	Control  string // KEYS[4], hash: paused, limit, dead_bytes
+	Control  string // KEYS[4], hash: paused, limit, dead_bytes, dead_limits
 	Options  string // KEYS[5], hash: id to the options of a job, which queue_push.lua wrote
 	Finished string // KEYS[6], zset: ids of finished jobs, scored by that time in ms
 	// KEYS[7], hash: k:name to the id that holds it, j:id to the name it holds.
@@ -53,7 +54,33 @@ type QueueTrimParams struct {
 	// ARGV[2], at least -1: the most bytes of bodies that stay, -1 for any number.
 	Bytes int64
 	Age   int64 // ARGV[3], at least -1: ms after which a dead job goes, -1 for never
-	Max   int64 // ARGV[4], 1 to 1000: the most jobs to remove
+	Max   int64 // ARGV[4], 0 to 1000: the most jobs to remove
+	// ARGV[5]: given: those of the call; stored: those of control, or of the call where control has
+	// none; store: those of the call, which control gets.
+	Limits QueueTrimLimits
+}
+
+// QueueTrimLimits is the limits of QueueTrim.
+type QueueTrimLimits int64
+
+// The values of QueueTrimLimits.
+const (
+	QueueTrimLimitsGiven  QueueTrimLimits = 0
+	QueueTrimLimitsStored QueueTrimLimits = 1
+	QueueTrimLimitsStore  QueueTrimLimits = 2
+)
+
+// String returns the value's name in the script's header, or its number.
+func (v QueueTrimLimits) String() string {
+	switch v {
+	case QueueTrimLimitsGiven:
+		return "given"
+	case QueueTrimLimitsStored:
+		return "stored"
+	case QueueTrimLimitsStore:
+		return "store"
+	}
+	return strconv.FormatInt(int64(v), 10)
 }
 
 // QueueTrimResult is the reply of QueueTrim.
@@ -63,7 +90,8 @@ type QueueTrimResult struct {
 	Bytes   int64
 }
 
-// QueueTrim removes the oldest dead jobs, as many as exceed a limit.
+// QueueTrim removes the oldest dead jobs, as many as exceed a limit, and can store the limits for
+// other callers.
 //
 // Long because a job that was buried while ready keeps its id until its entry is dropped.
 //
@@ -75,7 +103,7 @@ type QueueTrimResult struct {
 //   - KEYS[2]: bodies, hash: id to body.
 //   - KEYS[3]: failures, hash: id to the number of its failed deliveries, id and a line feed to the
 //     last reason.
-//   - KEYS[4]: control, hash: paused, limit, dead_bytes.
+//   - KEYS[4]: control, hash: paused, limit, dead_bytes, dead_limits.
 //   - KEYS[5]: options, hash: id to the options of a job, which queue_push.lua wrote.
 //   - KEYS[6]: finished, zset: ids of finished jobs, scored by that time in ms.
 //   - KEYS[7]: unique, hash: k:name to the id that holds it, j:id to the name it holds.
@@ -93,7 +121,7 @@ func QueueTrimIn(b *lua.Batch, p QueueTrimParams) *lua.Future[QueueTrimResult] {
 }
 
 func (p *QueueTrimParams) call() *lua.Call {
-	c := lua.NewCall(&QueueTrimScript, 7, 4)
+	c := lua.NewCall(&QueueTrimScript, 7, 5)
 	c.Key("dead", p.Dead)
 	c.Key("bodies", p.Bodies)
 	c.Key("failures", p.Failures)
@@ -105,7 +133,8 @@ func (p *QueueTrimParams) call() *lua.Call {
 	c.Int("keep", p.Keep, -1, lua.MaxExact)
 	c.Int("bytes", p.Bytes, -1, lua.MaxExact)
 	c.Int("age", p.Age, -1, lua.MaxExact)
-	c.Int("max", p.Max, 1, 1000)
+	c.Int("max", p.Max, 0, 1000)
+	c.Int("limits", int64(p.Limits), 0, 2)
 	return c
 }
 

@@ -47,5 +47,5 @@ func (q *Queue) BuryJobsIn(ctx context.Context, in []State, reason string, ids .
 	if deaths == 0 || err != nil && !errors.Is(err, lua.ErrTooLarge) {
 		return was, err
 	}
-	return was, errors.Join(err, q.trimAfter(ctx, deaths))
+	return was, errors.Join(err, q.trimAfter(ctx, deaths, q.opts.Dead.named()))
 }

@@ -151,6 +151,7 @@ func consume(ctx context.Context, opts *ConsumeOptions, h Handler, l *line, from
 	var background sync.WaitGroup
 	c.notifications.Start(work)
 	background.Go(func() { c.settle(work) })
+	background.Go(func() { c.storeLimits(work) })
 	err = c.fetch(ctx, work)
 	c.fail(err) // no job begins after that
 	c.notifications.Stop()

@@ -131,6 +131,24 @@ type DeadLimits struct {
 	Jobs  int
 	Bytes int
 	Age   time.Duration
+	// Stored takes the limits that the queue has in Redis; see Options.Dead. The other fields hold where it has none.
+	Stored bool
+}
+
+// named says whose limits a trim to l has.
+func (l DeadLimits) named() gen.QueueTrimLimits {
+	if l.Stored {
+		return gen.QueueTrimLimitsStored
+	}
+	return gen.QueueTrimLimitsGiven
+}
+
+// kept is named for a consumer, which stores the limits of its Options.
+func (l DeadLimits) kept() gen.QueueTrimLimits {
+	if l.Stored {
+		return gen.QueueTrimLimitsStored
+	}
+	return gen.QueueTrimLimitsStore
 }
 
 // Trim deletes the jobs that died first until the dead set is within the limits, and returns how many it deleted, also
@@ -141,20 +159,20 @@ type DeadLimits struct {
 func (q *Queue) Trim(ctx context.Context, limits DeadLimits) (int, error) {
 	total := 0
 	for {
-		n, err := q.trimOnce(ctx, limits)
+		n, err := q.trimOnce(ctx, limits, limits.named(), maxRows)
 		if total += n; err != nil || n < maxRows {
 			return total, err
 		}
 	}
 }
 
-// trimOnce deletes up to maxRows of the oldest dead jobs.
-func (q *Queue) trimOnce(ctx context.Context, limits DeadLimits) (int, error) {
+// trimOnce deletes up to most of the oldest dead jobs.
+func (q *Queue) trimOnce(ctx context.Context, limits DeadLimits, whose gen.QueueTrimLimits, most int64) (int, error) {
 	p := gen.QueueTrimParams{
 		Dead: q.keys.Dead, Bodies: q.keys.Bodies, Failures: q.keys.Failures, Control: q.keys.Control,
 		Options: q.keys.Options, Finished: q.keys.Finished,
 		Unique: q.keys.Unique, Keep: orUnbounded(int64(limits.Jobs)), Bytes: orUnbounded(int64(limits.Bytes)),
-		Age: orUnbounded(clock.CeilMilli(limits.Age)), Max: maxRows,
+		Age: orUnbounded(clock.CeilMilli(limits.Age)), Max: most, Limits: whose,
 	}
 	r, err := gen.QueueTrim(ctx, q.client, p)
 	if err != nil {
@@ -166,9 +184,9 @@ func (q *Queue) trimOnce(ctx context.Context, limits DeadLimits) (int, error) {
 // trimAfter trims the dead set towards Options.Dead after that many deaths. Each script deletes up to 200 jobs, and
 // there is one script more than the deaths need. Later deaths trim what was above the bounds before, so no trim holds
 // up the acks for long.
-func (q *Queue) trimAfter(ctx context.Context, deaths int) error {
+func (q *Queue) trimAfter(ctx context.Context, deaths int, whose gen.QueueTrimLimits) error {
 	for range 1 + deaths/maxRows {
-		if n, err := q.trimOnce(ctx, q.opts.Dead); err != nil || n < maxRows {
+		if n, err := q.trimOnce(ctx, q.opts.Dead, whose, maxRows); err != nil || n < maxRows {
 			return err
 		}
 	}

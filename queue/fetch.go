@@ -145,7 +145,7 @@ func (c *consumer) reclaim(ctx context.Context, q *Queue) (int, error) {
 		c.presence.count(q.keys.Listed, 0, n, int64(r.Buried), 0)
 	}
 	if r.Buried > 0 {
-		err = errors.Join(err, q.trimAfter(ctx, r.Buried))
+		err = errors.Join(err, q.trimAfter(ctx, r.Buried, q.opts.Dead.kept()))
 	}
 	return r.Returned + r.Buried + r.Cancelled, err
 }

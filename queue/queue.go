@@ -48,8 +48,11 @@ type Options struct {
 	MaxFailures int
 	// Dead bounds the dead set. After each death Consume and BuryJobs delete the jobs that died first. Calls of Bury
 	// and Reclaim do not. Consume and BuryJobs delete about 200 more jobs than have died, so a set far above its bounds
-	// shrinks death by death. Each process trims to its own bounds: give all processes the same. Default: 10 000 jobs
-	// of any size and age. Dead.Jobs below zero sets no bound for the number.
+	// shrinks death by death. Dead.Jobs below zero sets no bound for the number.
+	//
+	// Consume stores these bounds in Redis, when it begins and after each death. A process whose Dead is zero trims to
+	// the stored ones, and so do the consumers of the command luatomic. Without stored ones the zero Dead means 10 000
+	// jobs of any size and age. A process with bounds of its own trims to those: give all such processes the same.
 	Dead DeadLimits
 	// Observe, if set, is called at the end of each delivery in Consume, on a goroutine of the consumer. It is also
 	// called for each job that a Reclaim moves to the dead set, on the goroutine of that call. It must neither block
@@ -92,6 +95,7 @@ func New(client lua.Client, name string, opts *Options) (*Queue, error) {
 	if q.opts.MaxFailures == 0 {
 		q.opts.MaxFailures = 25
 	}
+	q.opts.Dead.Stored = q.opts.Dead.Stored || q.opts.Dead == DeadLimits{}
 	if q.opts.Dead.Jobs == 0 {
 		q.opts.Dead.Jobs = defaultDead
 	}

@@ -347,11 +347,25 @@ func (c *consumer) backoff(d *Delivery) (ms int64) {
 	return clock.CeilMilli(max(c.opts.Backoff(d.Attempt), 0))
 }
 
+// storeLimits stores the limits of the dead sets for the processes that name none.
+func (c *consumer) storeLimits(work context.Context) {
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(work), c.settleBy())
+	defer cancel()
+	for _, q := range c.queues {
+		if q.opts.Dead.Stored {
+			continue
+		}
+		if _, err := q.trimOnce(ctx, q.opts.Dead, q.opts.Dead.kept(), 0); err != nil {
+			c.report(work, err)
+		}
+	}
+}
+
 // trimAfter trims the dead set of q after deaths.
 func (c *consumer) trimAfter(work context.Context, q *Queue, deaths int) {
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(work), c.settleBy())
 	defer cancel()
-	if err := q.trimAfter(ctx, deaths); err != nil {
+	if err := q.trimAfter(ctx, deaths, q.opts.Dead.kept()); err != nil {
 		c.report(work, err)
 	}
 }

@@ -16,7 +16,7 @@
 ---@key      dead       zset  id, scored by the time of its death in ms
 ---@key      unique     hash  k:name to the id that holds it, j:id to the name it holds
 ---@key      expiry     zset  name of a unique key, scored by its end in ms
----@key      control    hash  paused, limit, dead_bytes
+---@key      control    hash  paused, limit, dead_bytes, dead_limits
 ---@key      receipt    string  the verdicts of this call, kept for a repeat
 ---@arg      only    string  the verdicts of the states that are asked for: 12 for scheduled and ready
 ---@arg      reason  string  kept with each job, the first KiB

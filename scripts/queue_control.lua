@@ -3,7 +3,7 @@
 ---@contract dup-only  an error half-way leaves one of the two settings changed
 ---@retry    safe  the same receipt gives the same answer again, for a minute
 ---@guard    guard.lua
----@key      control  hash  paused, limit, dead_bytes
+---@key      control  hash  paused, limit, dead_bytes, dead_limits
 ---@key      wake     zset  names of the waiting consumers, scored by the end of their wait in ms
 ---@key      receipt  string  the answer to this call, kept for a repeat
 ---@arg      pause    enum(keep=0,on=1,off=2)

@@ -25,7 +25,7 @@
 ---@key      dead       zset  id, scored by the time of its death in ms
 ---@key      unique     hash  k:name to the id that holds it, j:id to the name it holds
 ---@key      expiry     zset  name of a unique key, scored by its end in ms
----@key      control    hash  paused, limit, dead_bytes
+---@key      control    hash  paused, limit, dead_bytes, dead_limits
 ---@key      wake       zset  names of the waiting consumers, scored by the end of their wait in ms
 ---@key      receipt    string  the verdicts of this call, kept for a repeat
 ---@key      options    hash  id to the options of a job, which queue_push.lua wrote

@@ -20,7 +20,7 @@
 ---@key      failures   hash    id to the number of its failed deliveries, x for a cancelled job
 ---@key      unique     hash    k:name to the id that holds it, j:id to the name it holds
 ---@key      expiry     zset    name of a unique key, scored by its end in ms
----@key      control    hash    paused, limit, dead_bytes
+---@key      control    hash    paused, limit, dead_bytes, dead_limits
 ---@key      wake       zset    names of the waiting consumers, scored by the end of their wait in ms
 ---@key      receipt    string  the result, kept for a repeat of this call
 ---@key      options    hash    id to the options of a job, opaque to this script; see docs/layout.md

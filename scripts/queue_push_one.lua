@@ -13,7 +13,7 @@
 ---@merge    max=64
 ---@key      ready     list  entries enqueued_at_ms:id, oldest at the head
 ---@key      bodies    hash  id to body
----@key      control   hash  paused, limit, dead_bytes
+---@key      control   hash  paused, limit, dead_bytes, dead_limits
 ---@key      wake      zset  names of the waiting consumers, scored by the end of their wait in ms
 ---@key      finished  zset  ids of finished jobs, scored by that time in ms
 ---@arg      id    string

@@ -14,7 +14,7 @@
 ---@key      ready     list  entries enqueued_at_ms:id, oldest at the head
 ---@key      bodies    hash  id to body
 ---@key      failures  hash  id to the number of its failed deliveries, id and a line feed to the last reason
----@key      control   hash  paused, limit, dead_bytes
+---@key      control   hash  paused, limit, dead_bytes, dead_limits
 ---@key      wake      zset  names of the waiting consumers, scored by the end of their wait in ms
 ---@key      unique    hash  k:name to the id that holds it, j:id to the name of that job
 ---@key      expiry    zset  name of a unique key, scored by its end in ms

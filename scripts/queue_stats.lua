@@ -6,7 +6,7 @@
 ---@key    scheduled  zset  id, scored by due time in ms
 ---@key    leases     zset  id, scored by the end of its lease in us
 ---@key    dead       zset  id, scored by the time of its death in ms
----@key    control    hash  paused, limit, dead_bytes
+---@key    control    hash  paused, limit, dead_bytes, dead_limits
 ---@error  LAYOUT  the queue has a later layout
 ---@reply  (ready int, scheduled int, leased int, dead int, now time.ms, oldest time.ms?,
 ---        next_due time.ms?, paused bool, limit int, dead_bytes int, lapsed int)  lapsed: leases that have ended and

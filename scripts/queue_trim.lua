@@ -1,4 +1,4 @@
---- QueueTrim removes the oldest dead jobs, as many as exceed a limit.
+--- QueueTrim removes the oldest dead jobs, as many as exceed a limit, and can store the limits for other callers.
 ---
 --- Long because a job that was buried while ready keeps its id until its entry is dropped.
 ---
@@ -8,14 +8,16 @@
 ---@key      dead      zset  id, scored by the time of its death in ms
 ---@key      bodies    hash  id to body
 ---@key      failures  hash  id to the number of its failed deliveries, id and a line feed to the last reason
----@key      control   hash  paused, limit, dead_bytes
+---@key      control   hash  paused, limit, dead_bytes, dead_limits
 ---@key      options   hash  id to the options of a job, which queue_push.lua wrote
 ---@key      finished  zset  ids of finished jobs, scored by that time in ms
 ---@key      unique    hash  k:name to the id that holds it, j:id to the name it holds
 ---@arg      keep      int  min=-1  the most jobs that stay, -1 for any number
 ---@arg      bytes     int  min=-1  the most bytes of bodies that stay, -1 for any number
 ---@arg      age       int  min=-1  ms after which a dead job goes, -1 for never
----@arg      max       int  min=1 max=1000  the most jobs to remove
+---@arg      max       int  min=0 max=1000  the most jobs to remove
+---@arg      limits    enum(given=0,stored=1,store=2)  given: those of the call; stored: those of control, or of the
+---          call where control has none; store: those of the call, which control gets
 ---@allow    V002 control: dead_bytes can count a job twice, until an audit repairs it
 ---@allow    V002 finished: a job that no limit reaches after that stays dead
 ---@error    LAYOUT  the queue has a later layout
@@ -23,10 +25,10 @@
 ---@cost     O(log n) for each job removed
 
 local dead, bodies, failures, control, options, finished = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local unique = KEYS[7]
+local unique, limits = KEYS[7], ARGV[5]
 local keep, bytes, age, max = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-if not (max and max >= 1 and max <= 1000) then
-  error('max must be 1 to 1000')
+if not (max and max >= 0 and max <= 1000) then
+  error('max must be 0 to 1000')
 end
 if not (keep and bytes and age and math.min(keep, bytes, age) >= -1) then
   error('keep, bytes and age must be -1 or more')
@@ -55,12 +57,23 @@ end
 -->
 local size = tonumber(string.match(redis.call('HGET', control, 'dead_bytes') or '', '^%-?%d+$')) or 0
 local left, removed = redis.call('ZCARD', dead), 0
+local stored = limits ~= '0' and redis.call('HGET', control, 'dead_limits')
+local named = string.format('%.0f %.0f %.0f', keep, bytes, age)
+if limits == '2' and stored ~= named then
+  -- The member does not exist. A script whose first write frees memory may go on to use some.
+  redis.call('ZREM', dead, '')
+  redis.call('HSET', control, 'dead_limits', named)
+elseif limits == '1' and stored then
+  -- A foreign text bounds nothing: what is deleted does not come back.
+  keep, bytes, age = string.match(stored, '^(%-?%d+) (%-?%d+) (%-?%d+)$')
+  keep, bytes, age = tonumber(keep or -1), tonumber(bytes or -1), tonumber(age or -1)
+end
 -- The oldest is read alone: most calls find nothing to remove.
 local first = redis.call('ZRANGE', dead, 0, 0, 'WITHSCORES')
 local function over(died)
   return keep >= 0 and left > keep or bytes >= 0 and size > bytes or age >= 0 and now - died > age
 end
-if not first[1] or not over(tonumber(first[2])) then
+if max == 0 or not first[1] or not over(tonumber(first[2])) then
   return {0, left, size}
 end
 

@@ -52,7 +52,7 @@ func changeCalls() []ScriptCall {
 			_, _, b, _, n, d := QueueKeys(k)
 			return show(gen.QueueTrim(ctx, c, gen.QueueTrimParams{Finished: "{" + k + "}:f", Unique: "{" + k + "}:u",
 				Options: "{" + k + "}:o", Dead: d, Bodies: b, Failures: n, Control: "{" + k + "}:c", Keep: 1, Bytes: -1,
-				Age: -1, Max: 10}))
+				Age: -1, Max: 10, Limits: gen.QueueTrimLimitsStore}))
 		}, Buried, nil},
 		{&gen.QueueMendScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			r, s, b, l, n, d := QueueKeys(k)

@@ -24,6 +24,7 @@ type consumeCmd struct {
 	backoff     time.Duration
 	grace       time.Duration
 	allowed     []string
+	dead        int
 	weighted    []weighted
 
 	path    string
@@ -44,6 +45,7 @@ killed: SIGTERM, after 2 s SIGKILL. After Ctrl-C or SIGTERM no job is taken, and
 the grace; then, or at a second Ctrl-C, they are killed. Their jobs are returned without a failure, and so is
 the job of a CMD that the same signal ends. SIGTSTP or SIGUSR1 quiets: no job is taken until the end.
 After SIGTERM the exit code is 0 if all CMDs have finished, unless --drain is unfinished.
+The dead jobs that the application keeps stay: without --dead, its bounds hold, if it has stored any.
 A job can run twice, when the machine dies before it is acked: make CMD idempotent.
 Several queues are served in order, or at random by weight: mail,3 low,1. They share a --tag.
 In a dialect of Sidekiq CMD gets the payload; the job's own retry decides how often, and Sidekiq's
@@ -59,6 +61,7 @@ back-off when.`,
 			fs.IntVar(&c.attempts, "attempts", 25, "`N` failures make a job dead; -1: never")
 			fs.DurationVar(&c.backoff, "backoff", time.Second,
 				"`DURATION` before the second attempt, doubled for each further one, 1h at most")
+			fs.IntVar(&c.dead, "dead", 0, "`N` dead jobs stay at most, the latest, from now on; -1: all")
 			fs.DurationVar(&c.grace, "grace", 10*time.Second, "`DURATION` for commands to finish after Ctrl-C")
 			fs.Func("allow-field",
 				"in a dialect of Sidekiq: perform jobs with this `FIELD`, whose middleware runs in Ruby only",
@@ -97,6 +100,8 @@ func (c *consumeCmd) checkBounds() error {
 		return usagef("-c %d is out of range; write 1 to %d", c.concurrency, queue.MaxBatch)
 	case c.attempts == 0 || c.attempts < -1:
 		return usagef("--attempts %d is out of range; write 1 or more, or -1 for no end", c.attempts)
+	case c.dead < -1:
+		return usagef("--dead %d is out of range; write 1 or more, or -1 for no bound", c.dead)
 	}
 	return errors.Join(
 		// Renewals come at a third of it and must survive a slow moment.
@@ -210,6 +215,10 @@ func (c *consumeCmd) consume(from []queue.Source) (consumeResult, error) {
 // sources opens the queues.
 func (c *consumeCmd) sources(client lua.Client) (from []queue.Source, err error) {
 	o := &queue.Options{Prefix: c.s.prefix, Tag: c.s.tag, Lease: c.lease, MaxFailures: c.attempts}
+	o.Dead = queue.DeadLimits{Jobs: c.dead}
+	if c.dead == 0 { // the bounds are the application's, and without any no job is deleted
+		o.Dead = queue.DeadLimits{Jobs: -1, Stored: true}
+	}
 	for _, w := range c.weighted {
 		q, err := queue.New(client, w.name, o)
 		if err != nil {

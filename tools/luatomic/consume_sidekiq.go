@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
 	"github.com/luatomic/luatomic/lua"
@@ -25,6 +27,11 @@ func (c *consumeCmd) runSidekiq(client lua.Client) error {
 	for i, w := range c.weighted {
 		queues[i] = sidekiq.Queue{Name: w.name, Weight: w.weight}
 	}
+	// The bounds of the dead set are Ruby's configuration, which this process cannot read.
+	most := c.dead
+	if most <= 0 {
+		most = math.MaxInt32
+	}
 	out, err := d.Work(c.s.signals.stop, &sidekiq.WorkOptions{
 		Queues:      queues,
 		Concurrency: c.concurrency,
@@ -32,6 +39,8 @@ func (c *consumeCmd) runSidekiq(client lua.Client) error {
 		Grace:       max(c.grace, 1), // 0 would mean the default
 		Quiet:       c.s.signals.quiet.Done(),
 		WebUI:       true,
+		MaxDead:     most,
+		DeadFor:     100 * 365 * 24 * time.Hour,
 		AllowFields: c.allowed,
 		OnError:     func(err error, job *sidekiq.Delivery) { c.s.warn(ofJob(err, job)) },
 	}, c.perform)

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/luatomictest"
@@ -192,6 +194,38 @@ func TestConsumeDead(t *testing.T) {
 	require.Contains(t, c.stderr.String(), `attempt 2: killed by signal 9 (killed)`)
 	require.Equal(t, 1, e.stats("q").Dead)
 }
+
+// The command trims the dead set to what the application has stored, and not at all where nothing is stored. The flag is
+// a bound of its own, which the queue then has.
+func TestConsumeDeletesNoDeadJobThatAnApplicationKeeps(t *testing.T) {
+	t.Parallel()
+	e, c := shared(t), luatomictest.Client(t)
+	q := e.queue("q")
+	dead := make([]redis.Z, 10_010)
+	for i := range dead {
+		dead[i] = redis.Z{Score: float64(i + 1), Member: strconv.Itoa(i)}
+	}
+	require.NoError(t, c.ZAdd(t.Context(), e.prefix+"{q}:d", dead...).Err())
+	die := func(flags ...string) int {
+		e.push("q", queue.Job{})
+		args := append([]string{"consume", "q", "--drain", "--attempts", "1"}, flags...)
+		e.run(append(args, "--", "false")...).exits(exitDone)
+		return e.stats("q").Dead
+	}
+	require.Equal(t, 10_011, die(), "nothing is stored")
+	app, err := queue.New(c, q.Name(), &queue.Options{Prefix: e.prefix, Dead: queue.DeadLimits{Jobs: 10_005}})
+	require.NoError(t, err)
+	_, err = app.Consume(t.Context(), &queue.ConsumeOptions{Drain: true}, nop)
+	require.NoError(t, err)
+	require.Equal(t, 10_005, die())
+	require.Equal(t, 10_006, die("--dead", "-1"))
+	require.Equal(t, 10_007, die())
+	require.Equal(t, 10_001, die("--dead", "10001"))
+	require.Equal(t, 10_001, die())
+	e.run("consume", "q", "--dead", "-2", "--", "true").exits(exitUsage)
+}
+
+func nop(context.Context, *queue.Delivery) error { return nil }
 
 func TestConsumeNoSuchCommand(t *testing.T) {
 	t.Parallel()

@@ -13,8 +13,9 @@ func queueTrimCommand() *command {
 	var limits queue.DeadLimits
 	return &command{
 		name: "queue trim", args: "QUEUE [flags]", tagged: true,
-		about:  "Delete the oldest dead jobs, down to limits.",
-		detail: `Without a flag nothing is deleted. Consumers trim by themselves, to 10 000 jobs by default.`,
+		about: "Delete the oldest dead jobs, down to limits.",
+		detail: `Without a flag nothing is deleted. Consumers trim by themselves, to 10 000 jobs by default; luatomic consume
+to what the application has stored.`,
 		output: `{"queue","deleted","dead","dead_bytes"}; dead, dead_bytes: what is left, null where it did not come to
   its end`,
 		example: `luatomic queue trim mail --keep 1000 --age 720h`,

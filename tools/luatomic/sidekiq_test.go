@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -128,6 +129,33 @@ func TestConsumeSidekiq(t *testing.T) {
 	holds(t, c.exits(exitInterrupted).object(), map[string]any{"acked": 1, "retried": 1, "dead": 1})
 	require.Contains(t, c.stderr.String(), "exit code 3")
 	require.Zero(t, r.Exists(ctx, e.prefix+"queue:q").Val())
+}
+
+// The bounds of the dead set are Ruby's: the command deletes none by number or age, except by its flag.
+func TestASidekiqConsumerDeletesNoDeadJobThatRubyKeeps(t *testing.T) {
+	t.Parallel()
+	e, r, ctx := shared(t), luatomictest.Client(t), t.Context()
+	dead := make([]redis.Z, 10_010)
+	for i := range dead {
+		dead[i] = redis.Z{Score: float64(i + 1), Member: strconv.Itoa(i)}
+	}
+	require.NoError(t, r.ZAdd(ctx, e.prefix+"dead", dead...).Err())
+	var died int64
+	for _, test := range []struct {
+		flags []string
+		want  int64
+	}{{nil, 10_011}, {[]string{"--dead", "10001"}, 10_000}} {
+		died++
+		e.with(`{"class":"Bad","retry":0}`).run("push", "q", "--dialect=sidekiq7").exits(exitDone)
+		args := append([]string{"consume", "q", "--dialect=sidekiq7"}, test.flags...)
+		c := e.start(append(args, "--", "false")...)
+		luatomictest.Eventually(t, within, "the job is dead", func() bool {
+			return r.ZCount(ctx, e.prefix+"dead", "1000000", "+inf").Val() == died
+		})
+		c.signal(syscall.SIGINT)
+		holds(t, c.exits(exitInterrupted).object(), map[string]any{"dead": 1})
+		require.Equal(t, test.want, r.ZCard(ctx, e.prefix+"dead").Val())
+	}
 }
 
 func TestPromoteSidekiq(t *testing.T) {
