@@ -24,10 +24,12 @@ func (q *Queue) Tag() string { return q.opts.Tag }
 // Queues returns the queues of Options.Prefix that a process has pushed to, consumed or polled in the last 90 days.
 // They are sorted by name, each with these options and its tag. A queue can be empty by now.
 //
-// Producers list their queue after their first push, consumers and pollers when they begin, and all of them again once
-// an hour. The call that lists a queue is not part of a push. The first push of a Queue waits for it for at most a
-// second. The call ends within five seconds. If it fails, a push ten seconds later repeats it. So only a program that
-// ends before can leave its queue unlisted.
+// The server may have lost the list, as after a restart without persistence, a failover, an eviction or FLUSHALL. So
+// consumers and pollers list their queues when they begin and every five seconds, and producers after their first push
+// and within five seconds of each later one. The call that lists a queue is not part of a push, and all pushes of a
+// process share one call in five seconds. The first push of a Queue waits for it for at most a second. The call ends
+// within five seconds. If it fails, the next push or report repeats it. So only a program that ends before can leave
+// its queue unlisted.
 //
 // One read. Keys: queues:{luatomic}:names. Cost: O(n) for n queues.
 func Queues(ctx context.Context, client lua.Client, opts *Options) ([]*Queue, error) {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/internal/keys"
@@ -126,4 +128,52 @@ func TestARestartWithDataIsFound(t *testing.T) {
 	require.True(t, was.Restarted)
 	require.Zero(t, was.Lost)
 	require.WithinDuration(t, was.Now, was.Started, time.Minute)
+}
+
+// A server that lost the list of queues has every queue in use on it again, whatever uses it and whatever else is lost.
+func TestALostListHasEachQueueInUseAgain(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(t *testing.T, c *redis.Client){
+		"FLUSHALL": func(t *testing.T, c *redis.Client) { require.NoError(t, c.FlushAll(t.Context()).Err()) },
+		"an eviction": func(t *testing.T, c *redis.Client) {
+			require.NoError(t, c.Del(t.Context(), keys.NewFleet("").Queues).Err())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := luatomictest.StartServer(t).Client()
+			open := func(name string) *queue.Queue { return lab.Must(queue.New(c, name, nil)) }
+			ctx, cancel := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			defer running.Wait()
+			defer cancel()
+			consume := func(name string, handle queue.Handler) {
+				running.Go(func() { _, _ = open(name).Consume(ctx, nil, handle) })
+			}
+			consume("idle", acks)
+			busy, works := open("busy"), make(chan struct{}, 1)
+			consume("busy", func(ctx context.Context, _ *queue.Delivery) error {
+				works <- struct{}{}
+				<-ctx.Done()
+				return nil
+			})
+			running.Go(func() { _ = queue.NewPoller(nil, open("polled")).Run(ctx) })
+			pushed, all := open("pushed"), open("batched")
+			push := func() {
+				lab.Push(t, pushed, queue.Job{})
+				pushAll(t, queue.Batch{Queue: all, Jobs: lab.Bodies(1)})
+			}
+			push()
+			lab.Push(t, busy, queue.Job{})
+			lab.Soon(t, 20*time.Second, "the job", works)
+			inUse := []string{"/batched", "/busy", "/idle", "/polled", "/pushed"}
+			listed := func() bool { return slices.Equal(inUse, names(t, c, "")) }
+			luatomictest.Eventually(t, 20*time.Second, "they are listed", listed)
+			for range 2 { // a process does not rely on one loss
+				lose(t, c)
+				push()
+				luatomictest.Eventually(t, 20*time.Second, "they are listed again", listed)
+			}
+		})
+	}
 }

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -11,47 +12,48 @@ import (
 )
 
 const (
-	// registerAgain is how often a producer or a poller lists its queue, registerRetry how soon it does again after a
-	// failure.
-	registerAgain = time.Hour
-	registerRetry = 10 * time.Second
-	// registerWithin bounds one attempt. firstRegister bounds the time for which the first push of a Queue waits for
-	// it.
-	registerWithin = 5 * time.Second
-	firstRegister  = time.Second
+	// nameWithin bounds one attempt to name queues. firstNaming bounds the time for which the first push of a Queue
+	// waits for it.
+	nameWithin  = 5 * time.Second
+	firstNaming = time.Second
 )
 
-// listing is when a Queue is to be listed next, in Unix ns.
-type listing struct{ next atomic.Int64 }
-
-func (l *listing) again(after time.Duration) { l.next.Store(time.Now().Add(after).UnixNano()) }
-
-// due reports whether this caller, and no other, is to list the queue now, and whether it is the first to do so.
-func (l *listing) due(now time.Time) (due, first bool) {
-	next := l.next.Load()
-	if now.UnixNano() < next || !l.next.CompareAndSwap(next, now.Add(registerAgain).UnixNano()) {
-		return false, false
-	}
-	return true, next == 0
+// listing is what a Queue has in the list of queues. The server may lose the list at any time, so a Queue that was
+// named once is named again after each later use.
+type listing struct {
+	named atomic.Bool // once, by this process
+	used  atomic.Bool // it is in the uses
 }
 
-// register lists queues that were pushed to, once an hour, in a call of its own that does not delay the push. The first
-// push waits up to a second for it, because the program may end after the push. A failure is not reported: the jobs are
-// in the queue, and a push ten seconds later tries again. The queues have one client and one prefix.
+// uses are the queues that were pushed to since their process last named them. It names all of them in one call, up to
+// five seconds after the first use.
+var uses struct {
+	sync.Mutex
+	queues []*Queue
+}
+
+// register lists queues that were pushed to. The first push of a Queue names it immediately, and waits for that for up
+// to a second, because the program may end after the push. The later pushes of five seconds share one call, which no
+// push waits for. A failure is not reported: the jobs are in the queue, and the next push tries again. The queues have
+// one client and one prefix.
 func register(ctx context.Context, queues ...*Queue) {
-	named, wait := dueQueues(queues)
-	if len(named) == 0 {
+	var first []*Queue
+	for _, q := range queues {
+		if !q.listing.named.Load() && q.listing.named.CompareAndSwap(false, true) {
+			first = append(first, q)
+		} else {
+			q.listing.use(q)
+		}
+	}
+	if len(first) == 0 {
 		return
 	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		nameQueues(context.Background(), named)
+		nameQueues(context.Background(), first)
 	}()
-	if !wait {
-		return
-	}
-	limit := time.NewTimer(firstRegister)
+	limit := time.NewTimer(firstNaming)
 	defer limit.Stop()
 	select {
 	case <-ended:
@@ -60,38 +62,52 @@ func register(ctx context.Context, queues ...*Queue) {
 	}
 }
 
-// dueQueues returns the queues that are to be listed now. first reports that one of them is listed for the first time.
-func dueQueues(queues []*Queue) (named []*Queue, first bool) {
-	now := time.Now()
-	for _, q := range queues {
-		if due, new := q.listing.due(now); due {
-			named, first = append(named, q), first || new
-		}
+// use adds the queue to the uses, unless it is there. It costs a push one load.
+func (l *listing) use(q *Queue) {
+	if l.used.Load() || !l.used.CompareAndSwap(false, true) {
+		return
 	}
-	return named, first
+	uses.Lock()
+	defer uses.Unlock()
+	if len(uses.queues) == 0 {
+		time.AfterFunc(reportEvery, nameUses)
+	}
+	uses.queues = append(uses.queues, q)
 }
 
-// registerAll lists the queues of a poller, which may have several clients and prefixes.
-func registerAll(ctx context.Context, queues []*Queue) {
-	named, _ := dueQueues(queues)
-	for len(named) > 0 {
-		first := named[0]
+func nameUses() {
+	uses.Lock()
+	queues := uses.queues
+	uses.queues = nil
+	uses.Unlock()
+	for _, q := range queues {
+		q.listing.used.Store(false) // before the call: a push after it is another use
+	}
+	nameAll(context.Background(), queues)
+}
+
+// nameAll names queues of several clients and prefixes. No server waits for another.
+func nameAll(ctx context.Context, queues []*Queue) {
+	var calls sync.WaitGroup
+	for len(queues) > 0 {
+		first := queues[0]
 		var here, elsewhere []*Queue
-		for _, q := range named {
+		for _, q := range queues {
 			if q == first || q.opts.Prefix == first.opts.Prefix && sameClient(q.client, first.client) {
 				here = append(here, q)
 			} else {
 				elsewhere = append(elsewhere, q)
 			}
 		}
-		nameQueues(ctx, here)
-		named = elsewhere
+		calls.Go(func() { nameQueues(ctx, here) })
+		queues = elsewhere
 	}
+	calls.Wait()
 }
 
 // nameQueues adds queues of one client and prefix to the list of queues.
 func nameQueues(ctx context.Context, queues []*Queue) {
-	ctx, cancel := context.WithTimeout(ctx, registerWithin)
+	ctx, cancel := context.WithTimeout(ctx, nameWithin)
 	defer cancel()
 	fleet := keys.NewFleet(queues[0].opts.Prefix)
 	for chunk := range slices.Chunk(queues, maxReported) {
@@ -99,11 +115,6 @@ func nameQueues(ctx context.Context, queues []*Queue) {
 		for i, q := range chunk {
 			entries[i].Queue = q.keys.Listed
 		}
-		_, err := gen.QueueReport(ctx, chunk[0].client, fleetParams(fleet, "", 0, reportLease, nil, entries))
-		for _, q := range chunk {
-			if err != nil {
-				q.listing.again(registerRetry)
-			}
-		}
+		_, _ = gen.QueueReport(ctx, chunk[0].client, fleetParams(fleet, "", 0, reportLease, nil, entries))
 	}
 }

@@ -54,8 +54,8 @@ func (p *Poller) Run(ctx context.Context) error {
 		loops.Go(func() { p.poll(ctx, q, name, notifications) })
 	}
 	for ctx.Err() == nil {
-		registerAll(ctx, p.queues) // once an hour, and again after a failure
-		clock.Sleep(ctx, registerRetry)
+		nameAll(ctx, p.queues)
+		clock.Sleep(ctx, reportEvery)
 	}
 	return context.Cause(ctx)
 }

@@ -48,7 +48,6 @@ type presence struct {
 	mu        sync.Mutex // guards consumers and what is counted but not yet reported
 	consumers []*consumer
 	counts    map[string]*gen.QueueReportEntry
-	named     time.Time // when the last report named all queues
 
 	sending sync.Mutex // guards what follows: one report at a time
 	number  int64
@@ -106,8 +105,8 @@ func (p *presence) join(c *consumer) *presence {
 	defer p.mu.Unlock()
 	p.consumers = append(p.consumers, c)
 	for _, q := range c.queues {
-		p.entry(q.keys.Listed)
-		q.listing.again(registerAgain)
+		p.entry(q.keys.Listed) // also of a consumer that leaves before the next report
+		q.listing.named.Store(true)
 	}
 	select {
 	case p.joined <- struct{}{}:
@@ -227,15 +226,11 @@ var ErrDataLost = errors.New("the server has lost data: it does not have the las
 	"that were there may be gone; causes are a restart without persistence, a failover, an eviction and FLUSHALL: " +
 	"luatomic doctor checks the settings")
 
-// sayLost passes a loss to the consumers, and names their queues again: the list of queues is lost too.
+// sayLost passes a loss to the consumers.
 func (p *presence) sayLost(ctx context.Context) {
 	p.mu.Lock()
-	p.named = time.Time{}
 	consumers := slices.Clone(p.consumers)
 	p.mu.Unlock()
-	if p.unsent = p.next(); len(consumers) > 0 {
-		_, _ = p.send(ctx) // what fails is sent with the next report
-	}
 	for _, c := range consumers {
 		c.report(ctx, c.queues[0].wrap("report the consumer of", ErrDataLost))
 	}
@@ -258,7 +253,8 @@ func (p *presence) warn(ctx context.Context, err error) {
 	}
 }
 
-// next returns the reports of what has happened since the last ones. After the last consumer has left, each report
+// next returns the reports of what has happened since the last ones. They name all queues of the consumers, because the
+// server may have lost the list of queues. After the last consumer has left, each report
 // removes the process from the list, whichever consumer makes it: consumers that leave together report in any order.
 func (p *presence) next() (out []gen.QueueReportParams) {
 	p.mu.Lock()
@@ -266,12 +262,9 @@ func (p *presence) next() (out []gen.QueueReportParams) {
 	if len(p.consumers) == 0 {
 		lease = leftLease
 	}
-	if time.Since(p.named) > registerAgain {
-		p.named = time.Now()
-		for _, c := range p.consumers {
-			for _, q := range c.queues {
-				p.entry(q.keys.Listed)
-			}
+	for _, c := range p.consumers {
+		for _, q := range c.queues {
+			p.entry(q.keys.Listed)
 		}
 	}
 	entries := make([]gen.QueueReportEntry, 0, len(p.counts))
