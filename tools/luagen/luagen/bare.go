@@ -47,10 +47,11 @@ func parseAny(file, source string) (*Script, Diagnostics) {
 // contractTags are the tags of which every header has one.
 var contractTags = regexp.MustCompile(`(?m)^---@(contract|readonly)\b`)
 
-// hasHeader reports whether a file starts with a header, also behind a byte order mark. Other tags are also those of
-// editors.
+// hasHeader reports whether a file starts with a header, also behind a byte order mark and a comment above it. Other
+// tags are also those of editors.
 func hasHeader(source string) bool {
-	return strings.HasPrefix(strings.TrimPrefix(source, byteOrderMark), "---") && contractTags.MatchString(source)
+	source = strings.TrimPrefix(source, byteOrderMark)
+	return (strings.HasPrefix(source, "---") || linesAbove(source) > 0) && contractTags.MatchString(source)
 }
 
 // includes is a comment by which other tools put the text of further files into the script.

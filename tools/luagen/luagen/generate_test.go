@@ -243,6 +243,18 @@ func TestNoModule(t *testing.T) {
 	run(t, luagen.Config{Scripts: filepath.Join(dir, "scripts"), Out: filepath.Join(dir, "scripts")})
 }
 
+// What luagen writes beside scripts of another module is not what go.mod chooses of that module.
+func TestScriptsOfAnotherModuleAreRefused(t *testing.T) {
+	t.Parallel()
+	cfg := project(t, map[string]string{"scripts/a_lock.lua": fmt.Sprintf(script, "ALock")})
+	write(t, filepath.Join(cfg.Out, "go.mod"), "module example.com/other\n")
+	before := snapshot(t, cfg.Scripts)
+	_, err := luagen.Generate(cfg)
+	require.ErrorContains(t, err, "the scripts are in the module of")
+	require.ErrorContains(t, err, "copy the scripts into that module")
+	require.Equal(t, before, snapshot(t, cfg.Scripts))
+}
+
 func TestPackageNames(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, have, flag, want string }{

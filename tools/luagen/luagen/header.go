@@ -88,12 +88,33 @@ func (h *headerParser) parseHeader() {
 	h.finish()
 }
 
+// linesAbove counts the lines of a comment of two dashes above the header, such as a licence, with empty lines behind
+// it. A line that looks like a tag is none of them.
+func linesAbove(source string) int {
+	count := 0
+	for line := range strings.SplitSeq(source, "\n") {
+		text := strings.TrimRight(line, " \t\r")
+		switch {
+		case strings.HasPrefix(text, "---"):
+			return count
+		case strings.HasPrefix(text, "--[") || atWord(text) != "" || markerIn(text).kind != noMarker,
+			!strings.HasPrefix(text, "--") && (text != "" || count == 0):
+			return 0
+		}
+		count++
+	}
+	return 0
+}
+
 // split separates prose from tags. The header ends at the first line that does not start with three dashes.
 func (h *headerParser) split() []headerTag {
 	var tags []headerTag
+	above := linesAbove(h.Source)
 	line, open := 0, false // open: the line before belongs to a tag
 	for text := range strings.SplitSeq(h.Source, "\n") {
-		line++
+		if line++; line <= above {
+			continue
+		}
 		text = strings.TrimRight(text, " \t\r")
 		body, ok := strings.CutPrefix(text, "---")
 		if ok {

@@ -4,9 +4,13 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/tools/luagen/luagen"
 )
 
 const longHeader = `--- Place adds jobs.
@@ -65,4 +69,22 @@ func TestContinuedHeaderIsTheLongOne(t *testing.T) {
 	}
 	require.Contains(t, code[0], "due: 0 for at once")
 	require.Equal(t, code[0], code[1])
+}
+
+// The comment that a licence asks for stands above all else.
+func TestACommentMayStandAboveTheHeader(t *testing.T) {
+	t.Parallel()
+	const licence = "-- Copyright 2026 The Authors.\n--\n-- SPDX-License-Identifier: MIT\n"
+	for above, ok := range map[string]bool{
+		licence: true, licence + "\n": true, "-- @key  a list\n": false,
+		"-- @kye  a list\n": false, "\n": false, "local x = 1\n": false, licence + "local x = 1\n": false,
+	} {
+		_, found := luagen.Parse("place.lua", above+longHeader+continuedBody)
+		require.Equal(t, ok, len(found) == 0, "%s%v", above, found)
+	}
+	require.Empty(t, luagen.Vet("place.lua", licence+longHeader+continuedBody))
+	found := luagen.Vet("place.lua", licence+longHeader+"redis.call('DEL', nothing)\n"+continuedBody)
+	at := slices.IndexFunc(found, func(d luagen.Diagnostic) bool { return d.Rule == "G002" })
+	require.GreaterOrEqual(t, at, 0, "%v", found)
+	require.Equal(t, strings.Count(licence+longHeader, "\n")+1, found[at].Pos.Line)
 }

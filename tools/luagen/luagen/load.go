@@ -104,8 +104,24 @@ func (c Config) resolve() (target, error) {
 			c.Scripts,
 		)
 	}
-	t.scriptsPath, err = ImportPath(scripts)
-	return t, err
+	if t.scriptsPath, err = ImportPath(scripts); err != nil {
+		return target{}, err
+	}
+	return t, oneModule(scripts, out)
+}
+
+// oneModule reports scripts whose package, which luagen writes, is in another module than the Go: go.mod chooses the
+// version of that one, and it may have no scripts.go.
+func oneModule(scripts, out string) error {
+	at, _, err := moduleOf(scripts)
+	if err != nil {
+		return err
+	}
+	if of, _, err := moduleOf(out); err == nil && of != at {
+		return fmt.Errorf("luagen: the scripts are in the module of %q, the Go in that of %q: "+
+			"copy the scripts into that module, or name a folder of the other one with -out", at, of)
+	}
+	return nil
 }
 
 // packageName reads the name in the Go files of dir: of hand-written ones first, then of generated ones, of those that
@@ -168,17 +184,26 @@ func ImportPath(dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("luagen: %w", err)
 	}
+	root, gomod, err := moduleOf(dir)
+	if err != nil {
+		return "", err
+	}
+	rel, err := filepath.Rel(root, dir)
+	if err != nil {
+		return "", fmt.Errorf("luagen: %w", err)
+	}
+	return path.Join(modulePath(gomod), filepath.ToSlash(rel)), nil
+}
+
+// moduleOf is the folder of the go.mod above dir, and its text.
+func moduleOf(dir string) (root, gomod string, err error) {
 	for at := dir; ; at = filepath.Dir(at) {
 		text, err := os.ReadFile(filepath.Join(at, "go.mod"))
 		if err == nil {
-			rel, err := filepath.Rel(at, dir)
-			if err != nil {
-				return "", fmt.Errorf("luagen: %w", err)
-			}
-			return path.Join(modulePath(string(text)), filepath.ToSlash(rel)), nil
+			return at, string(text), nil
 		}
 		if at == filepath.Dir(at) {
-			return "",
+			return "", "",
 				fmt.Errorf("luagen: no go.mod above %q: run go mod init, or keep the scripts beside the Go files", dir)
 		}
 	}
