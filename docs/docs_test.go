@@ -103,6 +103,7 @@ func TestOnCallHasTheTextsOfErrors(t *testing.T) {
 		"lock.ErrNotReplicated": lock.ErrNotReplicated,
 		"quorum.ErrNoQuorum":    quorum.ErrNoQuorum, "quorum.ErrClocks": quorum.ErrClocks,
 		"sidekiq.ErrQueueRefused": sidekiq.ErrQueueRefused, "sidekiq.ErrTakenBack": sidekiq.ErrTakenBack,
+		"sidekiq.ErrTokenReused":        sidekiq.ErrTokenReused,
 		"redisinaction.ErrQueueRefused": redisinaction.ErrQueueRefused,
 		"redisinaction.ErrForeignScore": redisinaction.ErrForeignScore,
 	}

@@ -1,6 +1,7 @@
 package sidekiq
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
+	"github.com/luatomic/luatomic/internal/fingerprint"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -26,6 +28,11 @@ const (
 // ErrSplit reports that a push under a token does not fit in one step. Split over several, a retry could not be
 // recognized.
 var ErrSplit = errors.New("sidekiq: more than one step can push")
+
+// ErrTokenReused reports that a push under a token has other jobs than the first push under that token. Nothing was
+// pushed: the answer of the first push would say that these jobs are in.
+var ErrTokenReused = errors.New("sidekiq: the token belongs to other jobs: use another token, or pass the jobs of the " +
+	"first push in their order, with the same queues, classes, arguments and JIDs")
 
 // Pushed is the result of a push.
 type Pushed struct {
@@ -96,11 +103,13 @@ func (d *Dialect) PushBulk(ctx context.Context, jobs []Job) (Pushed, error) {
 	return out, nil
 }
 
-// PushOnce is PushBulk in one step under a token of the caller's. During keep, a retry with the token adds nothing,
-// whatever jobs it has, and returns the counts and time of the first push. After a lost reply the push is sent again,
-// and the caller may retry too. Set the JIDs of the jobs; otherwise a retry returns other JIDs than those that were
-// pushed. Additional key: luatomic:push:<token>, a short string that expires. Errors in addition to those of PushBulk:
-// ErrSplit, lua.ErrBadName.
+// PushOnce is PushBulk in one step under a token of the caller's. During keep, a retry with the token adds nothing and
+// returns the counts and time of the first push. After a lost reply the push is sent again, and the caller may retry
+// too. Pass the same jobs in the same order: other queues, classes, arguments or JIDs are an ErrTokenReused, and push
+// nothing. Arguments are compared byte for byte. Those of an ActiveJob contain its ID and EnqueuedAt, so set both.
+// Times and further fields may differ; those of the first push count. Set the JIDs of the jobs; otherwise a retry
+// returns other JIDs than those that were pushed. Additional key: luatomic:push:<token>, a short string that expires.
+// Errors in addition to those of PushBulk: ErrSplit, ErrTokenReused, lua.ErrBadName.
 func (d *Dialect) PushOnce(ctx context.Context, token string, keep time.Duration, jobs []Job) (Pushed, error) {
 	out, err := d.pushOnce(ctx, token, keep, jobs)
 	if err != nil {
@@ -125,10 +134,41 @@ func (d *Dialect) pushOnce(ctx context.Context, token string, keep time.Duration
 	p := d.encode(drafts)
 	r, err := script.PushOnce(ctx, d.client, script.PushOnceParams{
 		Receipt: d.key("luatomic:push:" + token), Names: p.Names, Schedule: p.Schedule, Queues: p.Queues,
-		Keep: keep, Skip: p.Skip, Clock: script.PushOnceClock(p.Clock), Plan: p.Plan, Jobs: p.Jobs,
+		Keep: keep, Skip: p.Skip, Clock: script.PushOnceClock(p.Clock), Plan: p.Plan,
+		Digest: jobsDigest(jobs), Jobs: p.Jobs,
 	})
+	if errors.Is(err, script.ErrPushOnceReused) {
+		return out, fmt.Errorf("%w: %w", ErrTokenReused, err)
+	}
 	out.Ready, out.Scheduled, out.Now = int(r.Ready), int(r.Scheduled), time.UnixMicro(r.Now)
 	return out, err
+}
+
+// jobsDigest returns the sum of what the jobs under a token are, as given: their queues, classes, arguments and ids. It
+// leaves out what a program that repeats the push works out anew: times, and fields such as a trace context.
+func jobsDigest(jobs []Job) string {
+	sum := fingerprint.New()
+	sum.Count(len(jobs))
+	for i := range jobs {
+		job := &jobs[i]
+		if job.Payload != nil {
+			job = comparedFields(job.Payload)
+		}
+		sum.Add(cmp.Or(job.Queue, "default"), job.Class, cmp.Or(string(job.Args), "[]"), job.JID)
+	}
+	return sum.String()
+}
+
+// comparedFields returns those fields of a checked payload that a token stands for.
+func comparedFields(payload []byte) *Job {
+	var job Job
+	_ = members(payload, func(m member) {
+		switch name := string(m.name); name {
+		case "queue", "class", "args", "jid":
+			_ = job.take(name, payload[m.value:m.end:m.end])
+		}
+	})
+	return &job
 }
 
 // drafts checks the jobs and writes their payloads. The ids share one string.

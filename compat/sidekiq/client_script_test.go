@@ -74,7 +74,8 @@ func clientCalls() []clientCall {
 				q := pushPlan(p)
 				r, err := script.PushOnce(ctx, c, script.PushOnceParams{Receipt: p + "receipt", Keep: time.Hour,
 					Names:    q.Names,
-					Schedule: q.Schedule, Queues: q.Queues, Skip: q.Skip, Plan: q.Plan, Jobs: q.Jobs})
+					Schedule: q.Schedule, Queues: q.Queues, Skip: q.Skip, Plan: q.Plan,
+					Digest: "digest", Jobs: q.Jobs})
 				r.Now = 0
 				return r, err
 			}},

@@ -369,3 +369,65 @@ func TestPushOnceIsKnownByItsToken(t *testing.T) {
 	_, err = f.d.PushOnce(f.ctx, "x", 0, jobs)
 	require.ErrorIs(t, err, lua.ErrOutOfRange)
 }
+
+// A token that comes with other jobs is refused, and pushes nothing: the answer of its first push would say that they
+// are in. What a repeat works out anew may differ. The guard is the digest in the receipt.
+func TestATokenUsedForOtherJobsIsRefused(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, sidekiq.Options{})
+	finished := []byte(`{"class":"W","args":[1],"queue":"q","jid":"c"}`)
+	jobs := []sidekiq.Job{{Class: "W", JID: "a"}, {Class: "V", Queue: "r", Args: []byte(`[2]`)}, {Payload: finished}}
+	first, err := f.d.PushOnce(f.ctx, "token", time.Minute, jobs)
+	require.NoError(t, err)
+	change := func(i int, f func(*sidekiq.Job)) []sidekiq.Job {
+		out := slices.Clone(jobs)
+		f(&out[i])
+		return out
+	}
+	payload := func(text string) []sidekiq.Job {
+		return change(2, func(j *sidekiq.Job) { j.Payload = []byte(text) })
+	}
+	state := func() []any {
+		return []any{f.queue("default"), f.queue("q"), f.queue("r"), f.set("schedule"),
+			f.client.Get(f.ctx, f.key("luatomic:push:token")).Val(),
+			f.client.SCard(f.ctx, f.key("queues")).Val()}
+	}
+	before := state()
+	for name, other := range map[string][]sidekiq.Job{
+		"jid":              change(0, func(j *sidekiq.Job) { j.JID = "b" }),
+		"no jid":           change(0, func(j *sidekiq.Job) { j.JID = "" }),
+		"class":            change(1, func(j *sidekiq.Job) { j.Class = "W" }),
+		"queue":            change(1, func(j *sidekiq.Job) { j.Queue = "" }),
+		"args":             change(1, func(j *sidekiq.Job) { j.Args = []byte(`[3]`) }),
+		"class of payload": payload(`{"class":"V","args":[1],"queue":"q","jid":"c"}`),
+		"args of payload":  payload(`{"class":"W","args":[2],"queue":"q","jid":"c"}`),
+		"queue of payload": payload(`{"class":"W","args":[1],"queue":"r","jid":"c"}`),
+		"jid of payload":   payload(`{"class":"W","args":[1],"queue":"q","jid":"d"}`),
+		"order":            {jobs[1], jobs[0], jobs[2]},
+		"fewer":            jobs[:2],
+		"more":             append(slices.Clone(jobs), sidekiq.Job{Class: "W"}),
+	} {
+		got, err := f.d.PushOnce(f.ctx, "token", time.Minute, other)
+		require.ErrorIs(t, err, sidekiq.ErrTokenReused, name)
+		require.ErrorIs(t, err, lua.ErrRefused, name)
+		require.ErrorContains(t, err, "use another token", name)
+		require.Zero(t, got, name)
+	}
+	for name, same := range map[string][]sidekiq.Job{
+		"defaults": change(0, func(j *sidekiq.Job) { j.Queue, j.Args = "default", []byte("[]") }),
+		"times":    change(0, func(j *sidekiq.Job) { j.In, j.CreatedAt = time.Hour, time.UnixMilli(1) }),
+		"field": change(1, func(j *sidekiq.Job) {
+			j.Fields = []sidekiq.Field{{Name: "traceparent", Value: []byte(`"00-1"`)}}
+		}),
+		"payload with times": payload(`{"jid":"c","args":[1],"queue":"q","class":"W","created_at":1.5,"at":2.5,"n":1}`),
+		"not finished": change(2, func(j *sidekiq.Job) {
+			*j = sidekiq.Job{Class: "W", Queue: "q", Args: []byte(`[1]`), JID: "c"}
+		}),
+	} {
+		again, err := f.d.PushOnce(f.ctx, "token", time.Minute, same)
+		require.NoError(t, err, name)
+		require.Equal(t, []any{first.Ready, first.Scheduled, first.Now}, []any{again.Ready, again.Scheduled, again.Now},
+			name)
+	}
+	require.Equal(t, before, state())
+}

@@ -39,7 +39,7 @@ func TestStampsAreWrittenAsRubyDoes(t *testing.T) {
 					[]any{f.key("queue:"), unit, 5000, "1:1:;", strings.TrimSuffix(dueOther, "}")}},
 				{&script.PushOnceScript, []string{"receipt" + micros + fmt.Sprint(unit), "queues",
 					"schedule", "queue:b"},
-					[]any{60000, f.key("queue:"), unit, "1:1:;", strings.TrimSuffix(dueOther, "}")}},
+					[]any{60000, f.key("queue:"), unit, "1:1:;", "digest", strings.TrimSuffix(dueOther, "}")}},
 				{&script.MoveScript, []string{"retry", "queues", "queue:b"},
 					[]any{f.key("queue:"), unit, places(1, 18, 18), dueOther}},
 			} {

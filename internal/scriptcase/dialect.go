@@ -98,7 +98,7 @@ var dialectCalls = map[string][]dialectCall{
 			"{2}", "{3"}},
 		{"push", "queues schedule queue:a", []string{"6", "0", "1000", "1:1:=;1:1:~3,1;1:1:=;", "{1}", "{2}", "{3}"}},
 		{"push_once", "receipt queues schedule queue:a queue:b", []string{"60000", "6", "0", "1:1:;2:1:=;1:1:+100;",
-			"{1", "{2}", "{3"}},
+			"digest", "{1", "{2}", "{3"}},
 		{"quarantine", "retry retry:quarantine", []string{dueJob, "gone"}},
 		{"reschedule", "retry receipt", []string{dueJob, "77.5"}},
 		{"retry_bury", "working dead processed processed_day failed failed_day",

@@ -18,27 +18,33 @@
 ---@arg      plan      string  for each run of jobs place:count:kind; place is of the queue, from 1;
 ---          kind is empty for jobs to stamp, = for jobs as they are, for later ones due in seconds,
 ---          or + and the seconds from now
+---@arg      digest    string  what the jobs are, without spaces
 ---@args     job       bytes  max=1000  a payload; without its last brace unless its kind is =
+---@error    REUSED  the receipt belongs to jobs of another digest
 ---@reply    (ready int, scheduled int, now int)  now: in us
 ---@cost     O(log n) for each scheduled job, O(1) for each ready one and for each queue
 ---@allow    W002 an undo goes as far as it can
 
 local receipt, names, schedule = KEYS[1], KEYS[2], KEYS[3]
-local keep, skip, clock, plan = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local keep, skip, clock, plan, digest = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 if #KEYS > 1003 then
   error('queue: at most 1000')
 end
 if not (skip and skip >= 0) then
   error('skip must be 0 or more')
 end
-if #ARGV > 1004 then
+if #ARGV > 1005 then
   error('job: at most 1000')
 end
 
 -- A repeat: the jobs are in, whatever has become of them since.
 local first = redis.call('GET', receipt)
 if first then
-  local was_ready, was_scheduled, at = string.match(first, '^(%d+) (%d+) (%d+)$')
+  local was_ready, was_scheduled, at, was = string.match(first, '^(%d+) (%d+) (%d+) (%S*)$')
+  -- The jobs of the first call were other ones: its answer would say that these are in.
+  if was ~= digest then
+    return redis.error_reply('REUSED the receipt belongs to other jobs')
+  end
   return {tonumber(was_ready), tonumber(was_scheduled), tonumber(at)}
 end
 
@@ -76,7 +82,7 @@ end
 local lists, later, l = {}, {}, 0
 local left, list, n, tail, due = 0, nil, 0, nil, nil
 r = 0
-for i = 5, #ARGV do
+for i = 6, #ARGV do
   local job = ARGV[i]
   if left == 0 then
     local place, kind = runs[r + 1], runs[r + 3]
@@ -107,13 +113,14 @@ for i = 5, #ARGV do
   end
 end
 -->
-local ready = #ARGV - 4 - l / 2
+local ready = #ARGV - 5 - l / 2
 
 -- A write can be refused by an ACL that allows some of the keys. The name of a queue
 -- comes before its jobs: neither workers nor a clear find a queue without it. The schedule
 -- is last and is one command, as what was written over in it could not be brought back.
 local result = {math.floor(ready), math.floor(l / 2), time[1] * 1000000 + time[2]}
-redis.call('SET', receipt, result[1] .. ' ' .. result[2] .. ' ' .. time[1] .. micros, 'PX', keep)
+local receipted = result[1] .. ' ' .. result[2] .. ' ' .. time[1] .. micros .. ' ' .. digest
+redis.call('SET', receipt, receipted, 'PX', keep)
 local failure
 local listed, pushed = {}, {}
 for i = 4, #KEYS do

@@ -16,7 +16,7 @@ import (
 var pushOnceSource string
 
 // PushOnceSHA is the SHA-1 of push_once.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PushOnceSHA = "baa7b1afe8932a8d0d365d9d6570a07c6309ef7e"
+const PushOnceSHA = "ab3d75e8dc3787c7c61494fa2c03542bf71a03c1"
 
 // PushOnceScript is push_once.lua.
 var PushOnceScript = lua.Script{
@@ -24,7 +24,7 @@ var PushOnceScript = lua.Script{
 	SHA:         PushOnceSHA,
 	Source:      &pushOnceSource,
 	Retry:       lua.RetrySafe,
-	WritesAfter: 116,
+	WritesAfter: 123,
 	AnySlot:     true,
 	Keys: []lua.Key{
 		{Name: "receipt", Type: "string"},
@@ -32,7 +32,12 @@ var PushOnceScript = lua.Script{
 		{Name: "schedule", Type: "zset"},
 		{Name: "queue", Type: "list", Variadic: true},
 	},
+	Codes: []string{"REUSED"},
 }
+
+// ErrPushOnceReused is the error REUSED of push_once.lua: the receipt belongs to jobs of another
+// digest.
+var ErrPushOnceReused = &lua.Code{Script: "push_once", Name: "REUSED", Text: "the receipt belongs to jobs of another digest"}
 
 // PushOnceParams are the keys and arguments of PushOnce.
 type PushOnceParams struct {
@@ -46,8 +51,9 @@ type PushOnceParams struct {
 	// ARGV[4]: for each run of jobs place:count:kind; place is of the queue, from 1; kind is empty for
 	// jobs to stamp, = for jobs as they are, for later ones due in seconds, or + and the seconds from
 	// now.
-	Plan string
-	// ARGV[5] and on, at most 1000: a payload; without its last brace unless its kind is =.
+	Plan   string
+	Digest string // ARGV[5]: what the jobs are, without spaces
+	// ARGV[6] and on, at most 1000: a payload; without its last brace unless its kind is =.
 	Jobs [][]byte
 }
 
@@ -96,6 +102,7 @@ type PushOnceResult struct {
 //   - KEYS[4]: queue and on, list: payloads, the newest at the head.
 //   - Reply: now: in us.
 //   - Cost: O(log n) for each scheduled job, O(1) for each ready one and for each queue.
+//   - [ErrPushOnceReused]: the receipt belongs to jobs of another digest.
 func PushOnce(ctx context.Context, c lua.Client, p PushOnceParams) (PushOnceResult, error) {
 	return lua.Run(ctx, c, p.call(), decodePushOnce)
 }
@@ -107,7 +114,7 @@ func PushOnceIn(b *lua.Batch, p PushOnceParams) *lua.Future[PushOnceResult] {
 }
 
 func (p *PushOnceParams) call() *lua.Call {
-	c := lua.NewCall(&PushOnceScript, 3+len(p.Queues), 4+len(p.Jobs))
+	c := lua.NewCall(&PushOnceScript, 3+len(p.Queues), 5+len(p.Jobs))
 	c.Key("receipt", p.Receipt)
 	c.Key("names", p.Names)
 	c.Key("schedule", p.Schedule)
@@ -117,6 +124,7 @@ func (p *PushOnceParams) call() *lua.Call {
 	c.Int("skip", p.Skip, 0, lua.MaxExact)
 	c.Int("clock", int64(p.Clock), 0, 1)
 	c.String(&p.Plan)
+	c.String(&p.Digest)
 	c.Group("job", len(p.Jobs), 1000, 1)
 	for i := range p.Jobs {
 		c.BytesAt(&p.Jobs[i])

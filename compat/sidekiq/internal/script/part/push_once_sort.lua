@@ -10,7 +10,7 @@ end
 local lists, later, l = {}, {}, 0
 local left, list, n, tail, due = 0, nil, 0, nil, nil
 r = 0
-for i = 5, #ARGV do
+for i = 6, #ARGV do
   local job = ARGV[i]
   if left == 0 then
     local place, kind = runs[r + 1], runs[r + 3]
