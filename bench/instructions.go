@@ -196,8 +196,8 @@ func differs(row string, was, is float64) bool {
 // write is the section of the page. A row whose name says of how many is beside that of one.
 func (t *instructions) write(w io.Writer) {
 	fmt.Fprintf(w, "\n## Instructions of the server\n\n%s, under callgrind; `make instructions` compares, "+
-		"[bench/README.md](../bench/README.md#instructions) says how. In thousands, a call; `x 36` is a call of 36 jobs "+
-		"or callers, and the last column a 36th of it. Scripts may differ by 1 %%, what clients do by 6 %%.\n\n"+
+		"[bench/README.md](../bench/README.md#instructions) says how. In thousands, a call; `x 36` is a call of 36 "+
+		"jobs or callers, and the last column a 36th of it. Scripts may differ by 1 %%, what clients do by 6 %%.\n\n"+
 		"Versions: %s.\n", t.Server, list(t.Peers))
 	family, many := "", fmt.Sprint(times, batched)
 	for _, row := range slices.Sorted(maps.Keys(t.Rows)) {

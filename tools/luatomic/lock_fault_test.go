@@ -171,5 +171,5 @@ func TestTheErrorOfAReleaseNamesNoMethod(t *testing.T) {
 	server.Kill()
 	err = lease.Release(t.Context())
 	require.ErrorContains(t, err, "call Release again")
-	require.Regexp(t, `refused; the lease ends in .*s$`, oneLine(err))
+	require.Regexp(t, `refused \(lock_release\); the lease ends in .*s$`, oneLine(err))
 }

@@ -34,7 +34,7 @@ func TestConsumeSeveralSidekiqQueues(t *testing.T) {
 	processes := r.SMembers(ctx, e.prefix+"processes").Val()
 	require.Len(t, processes, 1)
 	require.NoError(t, r.LPush(ctx, e.prefix+processes[0]+"-signals", "TERM").Err())
-	holds(t, c.exits(exitDone).object(), map[string]any{"acked": 2, "retried": 1, "dead": 0})
+	holds(t, c.exits(exitDone).object(), map[string]any{"acked": 2, "retried": 0, "returned": 1, "dead": 0})
 	require.Contains(t, c.stderr.String(), "stopped from Sidekiq's Busy page")
 
 	for bad, want := range map[string]string{

@@ -52,7 +52,9 @@ func TestFieldsOfStatsWatch(t *testing.T) {
 		"oldest_ms %[3]T, paused bool, processed_per_second %[2]T, pushed_per_second %[2]T, queue string, ready " +
 		"float64, " +
 		"scheduled float64"
-	line := func(rate, value any) string { return fmt.Sprintf(counts, "dead float64, dead_bytes", rate, value) }
+	line := func(rate, value any) string {
+		return fmt.Sprintf(counts, "consumers float64, dead float64, dead_bytes", rate, value)
+	}
 	lines := e.watched(line(1.0, nil), "stats", "full", "empty", "--watch", "100ms")
 	require.Equal(t, []string{line(nil, 1.0), line(nil, nil)}, lines[:2],
 		"the queues come in the order of the arguments")
