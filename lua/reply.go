@@ -95,17 +95,13 @@ func kind(v any) string {
 	return fmt.Sprintf("a %T", v)
 }
 
-// Int reads an integer reply, or its decimal text, as HGET returns it. An integer beyond 2^53 that comes as a number
-// has lost its last digits in Lua, and is refused.
+// Int reads an integer reply, or its decimal text, as HGET returns it. An integer beyond 2^53 that a body returns as a
+// number has lost its last digits in Lua; its text has them.
 func (r *Reply) Int(name string) int64 {
 	v := r.next()
 	switch n := v.(type) {
 	case int64:
-		if isExact(n) {
-			return n
-		}
-		r.fail(name, "the text of an integer beyond 2^53, which a number of Lua is not", v)
-		return 0
+		return n
 	case string:
 		if i, err := strconv.ParseInt(n, 10, 64); err == nil {
 			return i
@@ -115,16 +111,12 @@ func (r *Reply) Int(name string) int64 {
 	return 0
 }
 
-// isExact reports an integer that went through a number of Lua as it is: beyond 2^53 there are fewer numbers than
-// integers, and 2^53 itself may have been the next one.
-func isExact(n int64) bool { return -MaxExact < n && n < MaxExact }
-
 // Uint reads an integer that is not negative.
 func (r *Reply) Uint(name string) uint64 {
 	v := r.next()
 	switch n := v.(type) {
 	case int64:
-		if n >= 0 && isExact(n) {
+		if n >= 0 {
 			return uint64(n)
 		}
 	case string:

@@ -353,30 +353,6 @@ func wire(v any) any {
 	return v
 }
 
-// Lua rounds an integer beyond 2^53, INCRBY's reply too. Its text is right.
-func TestAnIntegerThatLuaHasRoundedIsRefused(t *testing.T) {
-	t.Parallel()
-	client := luatomictest.Client(t)
-	client.Set(t.Context(), "{exact}:n", "9007199254740992", 0)
-	for text, want := range map[string]string{
-		"return 9007199254740991":                     "9007199254740991",
-		"return -9007199254740991":                    "-9007199254740991",
-		"return '9007199254740993'":                   "9007199254740993",
-		"return 9007199254740993":                     "",
-		"return tonumber('1796137600000000123')":      "",
-		"return redis.call('INCRBY', '{exact}:n', 1)": "",
-	} {
-		c := newCall(newScript("exact", text, lua.RetryNever), "{exact}:n")
-		got, err := lua.Run(t.Context(), client, c, decodeInt)
-		if want == "" {
-			require.ErrorIs(t, err, lua.ErrBadReply, text)
-			continue
-		}
-		require.NoError(t, err, text)
-		require.Equal(t, want, fmt.Sprint(got), text)
-	}
-}
-
 func TestAnArgumentBeyondWhatLuaHoldsIsNotSent(t *testing.T) {
 	t.Parallel()
 	for v, refused := range map[int64]bool{
