@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"slices"
 	"strings"
 	"sync"
@@ -43,6 +44,9 @@ func TestMain(m *testing.M) {
 	// testcontainers lists the processes of the machine when it is loaded, which costs each of a thousand runs 30 ms.
 	// It finds none there.
 	_ = os.Setenv("HOST_PROC", "/nonexistent")
+	if signal.Ignored(syscall.SIGHUP) { // under nohup: what is caught here has its default in the programs that tests run
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 	luatomictest.Main(m, container.Start)
 }
 
