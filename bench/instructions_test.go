@@ -19,7 +19,8 @@ func TestInstructionsThatDifferFromTheTableFailUnlessItIsRenewed(t *testing.T) {
 	}
 	table, err := loadInstructions(file)
 	require.ErrorIs(t, err, os.ErrNotExist)
-	require.NoError(t, table.renew(counts("a", map[string]float64{"script: x": 1000, "script: y": 2000, "luatomic: z x 36": 1000}), every))
+	first := map[string]float64{"script: x": 1000, "script: y": 2000, "luatomic: z x 36": 1000}
+	require.NoError(t, table.renew(counts("a", first), every))
 	table.Rows["p"] = 5 // of a peer that is absent now
 	require.NoError(t, table.save(file))
 	table, err = loadInstructions(file)
@@ -29,11 +30,26 @@ func TestInstructionsThatDifferFromTheTableFailUnlessItIsRenewed(t *testing.T) {
 		want string
 	}{
 		{map[string]float64{"script: x": 1009, "script: y": 1981, "luatomic: z x 36": 1040}, ""},
-		{map[string]float64{"script: x": 1011, "script: y": 2000, "luatomic: z x 36": 1000}, "script: x: 1011 instead of 1000, +1.1 %"},
-		{map[string]float64{"script: x": 989, "script: y": 2000, "luatomic: z x 36": 1000}, "script: x: 989 instead of 1000, -1.1 %"},
-		{map[string]float64{"script: x": 1000, "script: y": 2000, "luatomic: z x 36": 1070}, "luatomic: z x 36: 1070 instead of 1000"},
-		{map[string]float64{"script: x": 1000, "luatomic: z x 36": 1000}, "script: y: 2000 in the table, and no such row"},
-		{map[string]float64{"script: x": 1000, "script: y": 2000, "luatomic: z x 36": 1000, "script: w": 1}, "script: w: 1, and not in the table"},
+		{
+			map[string]float64{"script: x": 1011, "script: y": 2000, "luatomic: z x 36": 1000},
+			"script: x: 1011 instead of 1000, +1.1 %",
+		},
+		{
+			map[string]float64{"script: x": 989, "script: y": 2000, "luatomic: z x 36": 1000},
+			"script: x: 989 instead of 1000, -1.1 %",
+		},
+		{
+			map[string]float64{"script: x": 1000, "script: y": 2000, "luatomic: z x 36": 1070},
+			"luatomic: z x 36: 1070 instead of 1000",
+		},
+		{
+			map[string]float64{"script: x": 1000, "luatomic: z x 36": 1000},
+			"script: y: 2000 in the table, and no such row",
+		},
+		{
+			map[string]float64{"script: x": 1000, "script: y": 2000, "luatomic: z x 36": 1000, "script: w": 1},
+			"script: w: 1, and not in the table",
+		},
 	} {
 		var out bytes.Buffer
 		err := table.compare(&out, counts("a", tc.rows), every)
@@ -52,7 +68,8 @@ func TestInstructionsThatDifferFromTheTableFailUnlessItIsRenewed(t *testing.T) {
 		"The table is of a. Another build executes other instructions")
 	require.ErrorContains(t, table.renew(counts("b", map[string]float64{"script: x": 7}), some), "renew all rows")
 	require.NoError(t, table.renew(counts("a", map[string]float64{"script: x": 7}), some))
-	require.Equal(t, map[string]float64{"script: x": 7, "script: y": 2000, "luatomic: z x 36": 1000, "p": 5}, table.Rows)
+	want := map[string]float64{"script: x": 7, "script: y": 2000, "luatomic: z x 36": 1000, "p": 5}
+	require.Equal(t, want, table.Rows)
 }
 
 func TestThePageShowsABatchBesideOneCall(t *testing.T) {
@@ -63,7 +80,8 @@ func TestThePageShowsABatchBesideOneCall(t *testing.T) {
 	var page bytes.Buffer
 	table.write(&page)
 	for _, want := range []string{"\n| push | 60.0 | 360 | 10.0 |\n", "\n| push x 100 | 1200 |  |  |\n",
-		"### asynq\n\n| call | 1 | x 36 | a 36th |\n|---|---|---|---|\n| forward |  | 36.0 | 1.00 |\n", "Versions: asynq 1.\n"} {
+		"### asynq\n\n| call | 1 | x 36 | a 36th |\n|---|---|---|---|\n| forward |  | 36.0 | 1.00 |\n",
+		"Versions: asynq 1.\n"} {
 		require.Contains(t, page.String(), want)
 	}
 	require.NotContains(t, page.String(), "| push x 36 |")

@@ -151,8 +151,9 @@ func (w *Worker) Done(ctx context.Context, item Item) error {
 
 // Run takes items and runs them until ctx ends, and returns the cause of that end. An item is removed when its handler
 // has returned, even with an error, or panicked; OnError gets both. To run it again, the handler calls ExecuteLater; to
-// leave it to another worker, it returns Decline. In two cases the item stays for the next worker of that name: if ctx has ended and the handler returns an error, and if
-// ctx ends while the item is taken. A nil handler is refused before anything is taken.
+// leave it to another worker, it returns Decline. In two cases the item stays for the next worker of that name: if ctx
+// has ended and the handler returns an error, and if ctx ends while the item is taken. A nil handler is refused before
+// anything is taken.
 func (w *Worker) Run(ctx context.Context, h Handler) error {
 	if h == nil {
 		return w.wrap("run", errors.New("no handler is given, and each item would be lost; pass a Handler"))

@@ -17,7 +17,7 @@ var ErrDeclined = decline.Err
 // A Handler returns Decline when it has not begun an item because its process cannot run it, but another one may: a
 // function that this program does not know. The book's worker drops such an item.
 //
-// Run moves the item to the end of its queue, unchanged, where a waiting worker of Python gets it at once. When the item
+// Run moves the item to the end of its queue, unchanged, where a waiting worker of Python gets it at once. When it
 // comes again before the time for which this worker has declined it, 1 s at least and a minute at most, Run pauses for
 // up to 1 s. OnError gets the first, the tenth, the hundredth such item. An item that this worker has declined for
 // WorkerOptions.Declined goes to malformed:.

@@ -31,8 +31,8 @@ var ErrSplit = errors.New("sidekiq: more than one step can push")
 
 // ErrTokenReused reports that a push under a token has other jobs than the first push under that token. Nothing was
 // pushed: the answer of the first push would say that these jobs are in.
-var ErrTokenReused = errors.New("sidekiq: the token belongs to other jobs: use another token, or pass the jobs of the " +
-	"first push in their order, with the same queues, classes, arguments and JIDs")
+var ErrTokenReused = errors.New("sidekiq: the token belongs to other jobs: use another token, or pass the jobs of " +
+	"the first push in their order, with the same queues, classes, arguments and JIDs")
 
 // Pushed is the result of a push.
 type Pushed struct {

@@ -67,7 +67,8 @@ func TestWorkersLeaveConnectionsToOtherCalls(t *testing.T) {
 					queues = append(queues, own[q].Name)
 				}
 				workers.Go(func() {
-					_, _ = d.Work(ctx, &sidekiq.WorkOptions{Queues: own}, func(_ context.Context, j *sidekiq.Delivery) error {
+					opts := &sidekiq.WorkOptions{Queues: own}
+					_, _ = d.Work(ctx, opts, func(_ context.Context, j *sidekiq.Delivery) error {
 						done <- j.Queue
 						return nil
 					})

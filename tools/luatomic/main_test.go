@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	// testcontainers lists the processes of the machine when it is loaded, which costs each of a thousand runs 30 ms.
 	// It finds none there.
 	_ = os.Setenv("HOST_PROC", "/nonexistent")
-	if signal.Ignored(syscall.SIGHUP) { // under nohup: what is caught here has its default in the programs that tests run
+	if signal.Ignored(syscall.SIGHUP) { // under nohup; what is caught here has its default in the programs of the tests
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	luatomictest.Main(m, container.Start)

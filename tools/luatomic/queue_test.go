@@ -195,8 +195,8 @@ func TestConsumeDead(t *testing.T) {
 	require.Equal(t, 1, e.stats("q").Dead)
 }
 
-// The command trims the dead set to what the application has stored, and not at all where nothing is stored. The flag is
-// a bound of its own, which the queue then has.
+// The command trims the dead set to what the application has stored, and not at all where nothing is stored. The flag
+// is a bound of its own, which the queue then has.
 func TestConsumeDeletesNoDeadJobThatAnApplicationKeeps(t *testing.T) {
 	t.Parallel()
 	e, c := shared(t), luatomictest.Client(t)
