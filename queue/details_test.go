@@ -225,7 +225,8 @@ func TestTimeoutOfAJob(t *testing.T) {
 // processes, and the consumer renews the lease for as long as the handler runs.
 func TestATimeoutMayBeLongerThanTheLease(t *testing.T) {
 	t.Parallel()
-	q, c := lab.NewQueue(t, &queue.Options{Lease: 300 * time.Millisecond})
+	const lease = 2 * time.Second
+	q, c := lab.NewQueue(t, &queue.Options{Lease: lease})
 	for id, timeout := range map[string]time.Duration{"half an hour": 30 * time.Minute, "for ever": math.MaxInt64} {
 		lab.Push(t, q, queue.Job{ID: id, Timeout: timeout})
 		other := queue.Job{ID: id + "!", Timeout: timeout}
@@ -237,7 +238,7 @@ func TestATimeoutMayBeLongerThanTheLease(t *testing.T) {
 			require.GreaterOrEqual(t, d.Timeout, 30*time.Minute, d.ID)
 			taken := c.ZScore(ctx, lab.Key(q, "l"), d.ID).Val()
 			luatomictest.Eventually(t, time.Minute, "the lease is over, if nothing renews it", func() bool {
-				return ctx.Err() != nil || c.ZScore(ctx, lab.Key(q, "l"), d.ID).Val() > taken+300_000
+				return ctx.Err() != nil || c.ZScore(ctx, lab.Key(q, "l"), d.ID).Val() > taken+float64(lease.Microseconds())
 			})
 			return ctx.Err()
 		})
