@@ -238,7 +238,8 @@ func TestATimeoutMayBeLongerThanTheLease(t *testing.T) {
 			require.GreaterOrEqual(t, d.Timeout, 30*time.Minute, d.ID)
 			taken := c.ZScore(ctx, lab.Key(q, "l"), d.ID).Val()
 			luatomictest.Eventually(t, time.Minute, "the lease is over, if nothing renews it", func() bool {
-				return ctx.Err() != nil || c.ZScore(ctx, lab.Key(q, "l"), d.ID).Val() > taken+float64(lease.Microseconds())
+				until := c.ZScore(ctx, lab.Key(q, "l"), d.ID).Val()
+				return ctx.Err() != nil || until > taken+float64(lease.Microseconds())
 			})
 			return ctx.Err()
 		})
