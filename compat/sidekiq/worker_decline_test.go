@@ -256,3 +256,20 @@ func TestAFailureEndsTheRowOfDeclines(t *testing.T) {
 	end()
 	require.Len(t, s.client.Keys(t.Context(), s.key("luatomic:sidekiq:declined:a:*")).Val(), 2)
 }
+
+// A late copy of a decline adds nothing: its job left the process with the first one.
+func TestALateCopyOfADeclineAddsNothing(t *testing.T) {
+	t.Parallel()
+	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
+	p := script.DeclineParams{
+		Working: name + ":working", Schedule: name + ":schedule", Since: name + ":since", ID: 7,
+		Patience: time.Hour, Payload: []byte(`{"class":"A"}`),
+	}
+	require.NoError(t, c.HSet(t.Context(), p.Working, p.ID, "x").Err())
+	for _, want := range []script.DeclineState{script.DeclineStateWaits, script.DeclineStateGone} {
+		r, err := script.Decline(t.Context(), c, p)
+		require.NoError(t, err)
+		require.Equal(t, want, r.State)
+	}
+	require.EqualValues(t, 1, c.ZCard(t.Context(), p.Schedule).Val())
+}

@@ -58,7 +58,7 @@ var (
 	largePlaces = map[string]bool{"PX": true, "PXAT": true, "IDLE": true, "PEXPIRE": true, "PEXPIREAT": true,
 		"PSETEX": true, "HPEXPIRE": true, "HPEXPIREAT": true, "INCRBY": true, "DECRBY": true, "HINCRBY": true,
 		"XCLAIM": true, "XAUTOCLAIM": true}
-	// wordCommands are the commands that read the options: elsewhere such a word is a value.
+	// wordCommands are the commands that have such options. In any other command the word is a value, not an option.
 	wordCommands = strings.Fields("SET GETEX HGETEX HSETEX ZRANGE ZRANGEBYSCORE ZREVRANGEBYSCORE ZRANGEBYLEX " +
 		"ZREVRANGEBYLEX ZRANGESTORE SORT SORT_RO ZINTERCARD SINTERCARD SCAN SSCAN HSCAN ZSCAN XRANGE XREVRANGE XREAD " +
 		"XREADGROUP XADD XTRIM XCLAIM XAUTOCLAIM XPENDING LPOS LMPOP ZMPOP GEOSEARCH GEOSEARCHSTORE")

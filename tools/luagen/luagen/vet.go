@@ -167,7 +167,8 @@ func (s *Script) isTemplate() bool {
 	return s.Body == nil && s.bare && placeholders.MatchString(literals.ReplaceAllString(s.Source, ""))
 }
 
-// isForeign reports a text that names nothing of Redis. One that does not parse is told by its words.
+// isForeign reports a script that uses none of redis, server, KEYS and ARGV. Where the script does not parse, isForeign
+// searches its text for these words.
 func (s *Script) isForeign() bool {
 	switch {
 	case !s.bare || s.isTemplate():
