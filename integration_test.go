@@ -25,16 +25,16 @@ import (
 
 func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
 
-// What EVALSHA sends is the digest of the file as it lies in scripts/, and the
+// What EVALSHA sends is the digest of the file as it lies in gen/, and the
 // server agrees. Behind its guard it is that of two files:
-// cat scripts/guard.lua scripts/x.lua | sha1sum.
+// cat gen/guard.lua gen/x.lua | sha1sum.
 func TestWhatYouReadIsWhatRedisRuns(t *testing.T) {
 	t.Parallel()
 	client := luatomictest.Client(t)
-	files, err := filepath.Glob("scripts/*.lua")
+	files, err := filepath.Glob("gen/*.lua")
 	require.NoError(t, err)
 	require.Len(t, files, len(scriptcase.AllScripts)+1, "the scripts and the guard")
-	guard, err := os.ReadFile("scripts/guard.lua")
+	guard, err := os.ReadFile("gen/guard.lua")
 	require.NoError(t, err)
 	check := func(name, sha string, text []byte) {
 		sum := sha1.Sum(text)
@@ -45,7 +45,7 @@ func TestWhatYouReadIsWhatRedisRuns(t *testing.T) {
 	}
 	guarded := 0
 	for _, s := range scriptcase.AllScripts {
-		text, err := os.ReadFile(filepath.Join("scripts", s.Name+".lua"))
+		text, err := os.ReadFile(filepath.Join("gen", s.Name+".lua"))
 		require.NoError(t, err)
 		check(s.Name, s.SHA, text)
 		if s.Guarded.Source != nil {

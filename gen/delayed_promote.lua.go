@@ -4,32 +4,50 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"math"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed delayed_promote.lua
+var delayedPromoteSource string
+
 // DelayedPromoteSHA is the SHA-1 of delayed_promote.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const DelayedPromoteSHA = "49c0619d08e67402b27277b7de059ee5179660f4"
+const DelayedPromoteSHA = "5f4900ffe4e633a07931f1243f1969ed7c6298fe"
 
 // DelayedPromoteGuardedSHA is the SHA-1 of guard.lua and delayed_promote.lua joined, which runs under lua.Guard.
-const DelayedPromoteGuardedSHA = "b5f9c99e7f19d0bcc514d324f615cd207dae57d4"
+const DelayedPromoteGuardedSHA = "ba346aff1b216e648ad55fab7e893ab525f6debb"
 
 // DelayedPromoteScript is scripts/delayed_promote.lua.
 var DelayedPromoteScript = lua.Script{
-	Name:        "delayed_promote",
-	SHA:         DelayedPromoteSHA,
-	Source:      &scripts.DelayedPromote,
+	Name:   "delayed_promote",
+	SHA:    DelayedPromoteSHA,
+	Source: &delayedPromoteSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/delayed_promote.lua", Line: 1},
+		{At: 2, File: "scripts/delayed_promote.lua", Line: 1},
+		{At: 28, File: "scripts/part/now_us.lua", Line: 1},
+		{At: 35, File: "scripts/delayed_promote.lua", Line: 36},
+		{At: 43, File: "scripts/part/queue_promote.lua", Line: 1},
+		{At: 50, File: "scripts/delayed_promote.lua", Line: 53},
+		{At: 56, File: "scripts/part/queue_wake_next.lua", Line: 1},
+		{At: 67, File: "scripts/delayed_promote.lua", Line: 72},
+		{At: 70, File: "scripts/part/queue_wait_for_work.lua", Line: 1},
+		{At: 78, File: "scripts/delayed_promote.lua", Line: 85},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 42,
+	WritesAfter: 41,
 	Keys: []lua.Key{
 		{Name: "scheduled", Type: "zset"},
 		{Name: "ready", Type: "list"},
 		{Name: "wake", Type: "zset"},
 	},
-	Guarded: lua.Text{SHA: DelayedPromoteGuardedSHA, Guard: &scripts.Guard, Source: &scripts.DelayedPromote},
+	Guarded: lua.Text{SHA: DelayedPromoteGuardedSHA, Guard: &guardSource, Source: &delayedPromoteSource},
+	GuardLines: []lua.Lines{
+		{At: 1, File: "scripts/guard.lua", Line: 1},
+	},
 }
 
 // DelayedPromoteParams are the keys and arguments of DelayedPromote.

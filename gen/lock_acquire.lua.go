@@ -4,23 +4,45 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"strconv"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed lock_acquire.lua
+var lockAcquireSource string
+
 // LockAcquireSHA is the SHA-1 of lock_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireSHA = "00d9e6bff415ee36d6f6d5fff43d4a7c92311717"
+const LockAcquireSHA = "44cded442d295f91ae29fcfdde745cbffeaea891"
 
 // LockAcquireScript is scripts/lock_acquire.lua.
 var LockAcquireScript = lua.Script{
-	Name:        "lock_acquire",
-	SHA:         LockAcquireSHA,
-	Source:      &scripts.LockAcquire,
+	Name:   "lock_acquire",
+	SHA:    LockAcquireSHA,
+	Source: &lockAcquireSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/lock_acquire.lua", Line: 1},
+		{At: 2, File: "scripts/lock_acquire.lua", Line: 1},
+		{At: 51, File: "scripts/part/lock_floor.lua", Line: 1},
+		{At: 56, File: "scripts/lock_acquire.lua", Line: 57},
+		{At: 64, File: "scripts/part/now_us.lua", Line: 1},
+		{At: 71, File: "scripts/lock_acquire.lua", Line: 74},
+		{At: 73, File: "scripts/part/lock_read.lua", Line: 1},
+		{At: 79, File: "scripts/lock_acquire.lua", Line: 84},
+		{At: 81, File: "scripts/part/lock_void.lua", Line: 1},
+		{At: 85, File: "scripts/lock_acquire.lua", Line: 92},
+		{At: 88, File: "scripts/part/lock_record.lua", Line: 1},
+		{At: 92, File: "scripts/part/lock_write.lua", Line: 1},
+		{At: 108, File: "scripts/lock_acquire.lua", Line: 119},
+		{At: 137, File: "scripts/part/lock_fence_after.lua", Line: 1},
+		{At: 141, File: "scripts/part/notify.lua", Line: 1},
+		{At: 153, File: "scripts/part/lock_hand_over.lua", Line: 1},
+		{At: 200, File: "scripts/lock_acquire.lua", Line: 217},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 59,
+	WritesAfter: 58,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 		{Name: "queue", Type: "list"},

@@ -4,23 +4,41 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"math"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed lock_acquire_all.lua
+var lockAcquireAllSource string
+
 // LockAcquireAllSHA is the SHA-1 of lock_acquire_all.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockAcquireAllSHA = "c60d3d22d1b3e33a7e9ab89dc9f4c8e7c423739d"
+const LockAcquireAllSHA = "5b04a97f43de54cf532f7111abcee12914298540"
 
 // LockAcquireAllScript is scripts/lock_acquire_all.lua.
 var LockAcquireAllScript = lua.Script{
-	Name:        "lock_acquire_all",
-	SHA:         LockAcquireAllSHA,
-	Source:      &scripts.LockAcquireAll,
+	Name:   "lock_acquire_all",
+	SHA:    LockAcquireAllSHA,
+	Source: &lockAcquireAllSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/lock_acquire_all.lua", Line: 1},
+		{At: 2, File: "scripts/lock_acquire_all.lua", Line: 1},
+		{At: 22, File: "scripts/part/lock_floor.lua", Line: 1},
+		{At: 27, File: "scripts/lock_acquire_all.lua", Line: 28},
+		{At: 35, File: "scripts/part/now_us.lua", Line: 1},
+		{At: 42, File: "scripts/part/lock_fence_after.lua", Line: 1},
+		{At: 46, File: "scripts/part/lock_void.lua", Line: 1},
+		{At: 50, File: "scripts/lock_acquire_all.lua", Line: 57},
+		{At: 53, File: "scripts/part/lock_read.lua", Line: 1},
+		{At: 59, File: "scripts/lock_acquire_all.lua", Line: 68},
+		{At: 70, File: "scripts/part/lock_record.lua", Line: 1},
+		{At: 74, File: "scripts/part/lock_write.lua", Line: 1},
+		{At: 90, File: "scripts/lock_acquire_all.lua", Line: 103},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 80,
+	WritesAfter: 70,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string", Variadic: true},
 	},

@@ -4,24 +4,39 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"math"
 	"strconv"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed lock_extend.lua
+var lockExtendSource string
+
 // LockExtendSHA is the SHA-1 of lock_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockExtendSHA = "0e2ef2d63d32a0f79df9434c2abe59af894fb3fb"
+const LockExtendSHA = "fc75e7533e9e0c9cfe797bbe9397b8342ec80013"
 
 // LockExtendScript is scripts/lock_extend.lua.
 var LockExtendScript = lua.Script{
-	Name:        "lock_extend",
-	SHA:         LockExtendSHA,
-	Source:      &scripts.LockExtend,
+	Name:   "lock_extend",
+	SHA:    LockExtendSHA,
+	Source: &lockExtendSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/lock_extend.lua", Line: 1},
+		{At: 2, File: "scripts/lock_extend.lua", Line: 1},
+		{At: 28, File: "scripts/part/lock_read.lua", Line: 1},
+		{At: 34, File: "scripts/lock_extend.lua", Line: 35},
+		{At: 35, File: "scripts/part/lock_void.lua", Line: 1},
+		{At: 39, File: "scripts/lock_extend.lua", Line: 42},
+		{At: 50, File: "scripts/part/now_us.lua", Line: 1},
+		{At: 57, File: "scripts/part/lock_record.lua", Line: 1},
+		{At: 61, File: "scripts/part/lock_write.lua", Line: 1},
+		{At: 77, File: "scripts/lock_extend.lua", Line: 86},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 48,
+	WritesAfter: 45,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 	},

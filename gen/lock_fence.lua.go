@@ -4,21 +4,32 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed lock_fence.lua
+var lockFenceSource string
+
 // LockFenceSHA is the SHA-1 of lock_fence.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockFenceSHA = "0cd3fcf2ad41c64e07a1b23e876da1bbfa764dc0"
+const LockFenceSHA = "fe2010ea640b1ec8e0981fb73dfe17229e125cb0"
 
 // LockFenceScript is scripts/lock_fence.lua.
 var LockFenceScript = lua.Script{
-	Name:        "lock_fence",
-	SHA:         LockFenceSHA,
-	Source:      &scripts.LockFence,
+	Name:   "lock_fence",
+	SHA:    LockFenceSHA,
+	Source: &lockFenceSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/lock_fence.lua", Line: 1},
+		{At: 2, File: "scripts/lock_fence.lua", Line: 1},
+		{At: 23, File: "scripts/part/lock_read.lua", Line: 1},
+		{At: 29, File: "scripts/lock_fence.lua", Line: 30},
+		{At: 33, File: "scripts/part/lock_record.lua", Line: 1},
+		{At: 37, File: "scripts/lock_fence.lua", Line: 40},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 35,
+	WritesAfter: 33,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 	},

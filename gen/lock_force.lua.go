@@ -4,23 +4,47 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"math"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed lock_force.lua
+var lockForceSource string
+
 // LockForceSHA is the SHA-1 of lock_force.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockForceSHA = "a4a2ffc19fed48611323a01dd891bb6dcafe5725"
+const LockForceSHA = "4b2a5c5669f39dbb16368d75566e08f2bd1058d6"
 
 // LockForceScript is scripts/lock_force.lua.
 var LockForceScript = lua.Script{
-	Name:        "lock_force",
-	SHA:         LockForceSHA,
-	Source:      &scripts.LockForce,
+	Name:   "lock_force",
+	SHA:    LockForceSHA,
+	Source: &lockForceSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/lock_force.lua", Line: 1},
+		{At: 2, File: "scripts/lock_force.lua", Line: 1},
+		{At: 33, File: "scripts/part/lock_floor.lua", Line: 1},
+		{At: 38, File: "scripts/lock_force.lua", Line: 39},
+		{At: 39, File: "scripts/part/now_us.lua", Line: 1},
+		{At: 46, File: "scripts/lock_force.lua", Line: 49},
+		{At: 47, File: "scripts/part/lock_read.lua", Line: 1},
+		{At: 53, File: "scripts/lock_force.lua", Line: 58},
+		{At: 59, File: "scripts/part/lock_void.lua", Line: 1},
+		{At: 63, File: "scripts/lock_force.lua", Line: 70},
+		{At: 71, File: "scripts/part/lock_void_lives.lua", Line: 1},
+		{At: 75, File: "scripts/part/lock_void_add.lua", Line: 1},
+		{At: 81, File: "scripts/part/lock_record.lua", Line: 1},
+		{At: 85, File: "scripts/part/lock_write.lua", Line: 1},
+		{At: 101, File: "scripts/part/lock_fence_after.lua", Line: 1},
+		{At: 105, File: "scripts/part/notify.lua", Line: 1},
+		{At: 117, File: "scripts/part/lock_hand_over.lua", Line: 1},
+		{At: 164, File: "scripts/part/lock_pass_on.lua", Line: 1},
+		{At: 180, File: "scripts/lock_force.lua", Line: 203},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 59,
+	WritesAfter: 54,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 		{Name: "queue", Type: "list"},

@@ -4,20 +4,29 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed lock_info.lua
+var lockInfoSource string
+
 // LockInfoSHA is the SHA-1 of lock_info.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockInfoSHA = "c84a92aecd3696dc75863726b77fcd0557260c70"
+const LockInfoSHA = "88779b5694b331ffb45b1807233804e3b211fbca"
 
 // LockInfoScript is scripts/lock_info.lua.
 var LockInfoScript = lua.Script{
-	Name:     "lock_info",
-	SHA:      LockInfoSHA,
-	Source:   &scripts.LockInfo,
+	Name:   "lock_info",
+	SHA:    LockInfoSHA,
+	Source: &lockInfoSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/lock_info.lua", Line: 1},
+		{At: 2, File: "scripts/lock_info.lua", Line: 1},
+		{At: 20, File: "scripts/part/lock_read.lua", Line: 1},
+		{At: 26, File: "scripts/lock_info.lua", Line: 27},
+	},
 	Retry:    lua.RetrySafe,
 	ReadOnly: true,
 	Keys: []lua.Key{

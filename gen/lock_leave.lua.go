@@ -4,24 +4,47 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"math"
 	"strconv"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed lock_leave.lua
+var lockLeaveSource string
+
 // LockLeaveSHA is the SHA-1 of lock_leave.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockLeaveSHA = "9cc206760669fd8fc98dad99720a59977e7ba075"
+const LockLeaveSHA = "a9ecb2c1ccbad024c9fcc00f3e9f23acc3dc5f45"
 
 // LockLeaveScript is scripts/lock_leave.lua.
 var LockLeaveScript = lua.Script{
-	Name:        "lock_leave",
-	SHA:         LockLeaveSHA,
-	Source:      &scripts.LockLeave,
+	Name:   "lock_leave",
+	SHA:    LockLeaveSHA,
+	Source: &lockLeaveSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/lock_leave.lua", Line: 1},
+		{At: 2, File: "scripts/lock_leave.lua", Line: 1},
+		{At: 28, File: "scripts/part/now_us.lua", Line: 1},
+		{At: 35, File: "scripts/lock_leave.lua", Line: 36},
+		{At: 37, File: "scripts/part/lock_read.lua", Line: 1},
+		{At: 43, File: "scripts/lock_leave.lua", Line: 46},
+		{At: 46, File: "scripts/part/lock_record.lua", Line: 1},
+		{At: 50, File: "scripts/part/lock_write.lua", Line: 1},
+		{At: 66, File: "scripts/part/lock_void_lives.lua", Line: 1},
+		{At: 70, File: "scripts/part/lock_void.lua", Line: 1},
+		{At: 74, File: "scripts/lock_leave.lua", Line: 85},
+		{At: 75, File: "scripts/part/lock_void_add.lua", Line: 1},
+		{At: 81, File: "scripts/lock_leave.lua", Line: 94},
+		{At: 84, File: "scripts/part/lock_fence_after.lua", Line: 1},
+		{At: 88, File: "scripts/part/notify.lua", Line: 1},
+		{At: 100, File: "scripts/part/lock_hand_over.lua", Line: 1},
+		{At: 147, File: "scripts/part/lock_pass_on.lua", Line: 1},
+		{At: 163, File: "scripts/lock_leave.lua", Line: 184},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 47,
+	WritesAfter: 44,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 		{Name: "queue", Type: "list"},

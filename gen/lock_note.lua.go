@@ -4,21 +4,33 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed lock_note.lua
+var lockNoteSource string
+
 // LockNoteSHA is the SHA-1 of lock_note.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockNoteSHA = "67cdf5f8d4ab708d6a3f0713862240ea2118af1d"
+const LockNoteSHA = "b1f5ce0af90029159b2862d0fb9d69ce55a73279"
 
 // LockNoteScript is scripts/lock_note.lua.
 var LockNoteScript = lua.Script{
-	Name:        "lock_note",
-	SHA:         LockNoteSHA,
-	Source:      &scripts.LockNote,
+	Name:   "lock_note",
+	SHA:    LockNoteSHA,
+	Source: &lockNoteSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/lock_note.lua", Line: 1},
+		{At: 2, File: "scripts/lock_note.lua", Line: 1},
+		{At: 27, File: "scripts/part/lock_read.lua", Line: 1},
+		{At: 33, File: "scripts/part/lock_void.lua", Line: 1},
+		{At: 37, File: "scripts/lock_note.lua", Line: 40},
+		{At: 40, File: "scripts/part/lock_record.lua", Line: 1},
+		{At: 44, File: "scripts/lock_note.lua", Line: 49},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 44,
+	WritesAfter: 40,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 	},

@@ -4,24 +4,43 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"math"
 	"strconv"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed lock_release.lua
+var lockReleaseSource string
+
 // LockReleaseSHA is the SHA-1 of lock_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockReleaseSHA = "fe3e91636a9f37ac3953f37869e15e75f452e7e4"
+const LockReleaseSHA = "46a5f2ca9bdad0cd8ac8eebad9bd19191f4d3f7c"
 
 // LockReleaseScript is scripts/lock_release.lua.
 var LockReleaseScript = lua.Script{
-	Name:        "lock_release",
-	SHA:         LockReleaseSHA,
-	Source:      &scripts.LockRelease,
+	Name:   "lock_release",
+	SHA:    LockReleaseSHA,
+	Source: &lockReleaseSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/lock_release.lua", Line: 1},
+		{At: 2, File: "scripts/lock_release.lua", Line: 1},
+		{At: 55, File: "scripts/part/lock_read.lua", Line: 1},
+		{At: 61, File: "scripts/lock_release.lua", Line: 62},
+		{At: 65, File: "scripts/part/now_us.lua", Line: 1},
+		{At: 72, File: "scripts/part/lock_void.lua", Line: 1},
+		{At: 76, File: "scripts/part/lock_void_lives.lua", Line: 1},
+		{At: 80, File: "scripts/part/lock_record.lua", Line: 1},
+		{At: 84, File: "scripts/part/lock_write.lua", Line: 1},
+		{At: 100, File: "scripts/part/lock_fence_after.lua", Line: 1},
+		{At: 104, File: "scripts/part/notify.lua", Line: 1},
+		{At: 116, File: "scripts/part/lock_hand_over.lua", Line: 1},
+		{At: 163, File: "scripts/part/lock_pass_on.lua", Line: 1},
+		{At: 179, File: "scripts/lock_release.lua", Line: 198},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 30,
+	WritesAfter: 31,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 		{Name: "queue", Type: "list"},

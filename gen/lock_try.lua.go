@@ -4,24 +4,37 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"math"
 	"strconv"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed lock_try.lua
+var lockTrySource string
+
 // LockTrySHA is the SHA-1 of lock_try.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LockTrySHA = "f1f4e8fbe708165d5abbfb6cc4fbc1eaa9c5a519"
+const LockTrySHA = "519b0a9b822058d673c42b42a5ad944410bd5bfb"
 
 // LockTryScript is scripts/lock_try.lua.
 var LockTryScript = lua.Script{
-	Name:        "lock_try",
-	SHA:         LockTrySHA,
-	Source:      &scripts.LockTry,
+	Name:   "lock_try",
+	SHA:    LockTrySHA,
+	Source: &lockTrySource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/lock_try.lua", Line: 1},
+		{At: 2, File: "scripts/lock_try.lua", Line: 1},
+		{At: 22, File: "scripts/part/now_us.lua", Line: 1},
+		{At: 29, File: "scripts/lock_try.lua", Line: 30},
+		{At: 38, File: "scripts/part/lock_floor.lua", Line: 1},
+		{At: 43, File: "scripts/lock_try.lua", Line: 46},
+		{At: 51, File: "scripts/part/lock_read.lua", Line: 1},
+		{At: 57, File: "scripts/lock_try.lua", Line: 62},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 52,
+	WritesAfter: 49,
 	Keys: []lua.Key{
 		{Name: "lock", Type: "string"},
 	},

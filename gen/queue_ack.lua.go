@@ -4,24 +4,37 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed queue_ack.lua
+var queueAckSource string
+
 // QueueAckSHA is the SHA-1 of queue_ack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueAckSHA = "7a1b966dc5f3b46cdb1bdea177e6798da14b0f1c"
+const QueueAckSHA = "871f653e868019c33b1f6aa2ba0e50ffbd726977"
 
 // QueueAckGuardedSHA is the SHA-1 of guard.lua and queue_ack.lua joined, which runs under lua.Guard.
-const QueueAckGuardedSHA = "93003c017972915230e2652b4d89c0b38498b9df"
+const QueueAckGuardedSHA = "a522321715cbeb935dbb3cd6cca5cb8dccb6baea"
 
 // QueueAckScript is scripts/queue_ack.lua.
 var QueueAckScript = lua.Script{
-	Name:        "queue_ack",
-	SHA:         QueueAckSHA,
-	Source:      &scripts.QueueAck,
+	Name:   "queue_ack",
+	SHA:    QueueAckSHA,
+	Source: &queueAckSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/queue_ack.lua", Line: 1},
+		{At: 2, File: "scripts/queue_ack.lua", Line: 1},
+		{At: 61, File: "scripts/part/queue_release_name.lua", Line: 1},
+		{At: 70, File: "scripts/queue_ack.lua", Line: 71},
+		{At: 76, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 80, File: "scripts/queue_ack.lua", Line: 83},
+		{At: 101, File: "scripts/part/queue_finished.lua", Line: 1},
+		{At: 108, File: "scripts/queue_ack.lua", Line: 113},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 58,
+	WritesAfter: 59,
 	Keys: []lua.Key{
 		{Name: "leases", Type: "zset"},
 		{Name: "bodies", Type: "hash"},
@@ -31,7 +44,10 @@ var QueueAckScript = lua.Script{
 		{Name: "options", Type: "hash"},
 		{Name: "finished", Type: "zset"},
 	},
-	Guarded: lua.Text{SHA: QueueAckGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueAck},
+	Guarded: lua.Text{SHA: QueueAckGuardedSHA, Guard: &guardSource, Source: &queueAckSource},
+	GuardLines: []lua.Lines{
+		{At: 1, File: "scripts/guard.lua", Line: 1},
+	},
 }
 
 // QueueAckParams are the keys and arguments of QueueAck.

@@ -4,24 +4,39 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed queue_bury.lua
+var queueBurySource string
+
 // QueueBurySHA is the SHA-1 of queue_bury.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueBurySHA = "2618d677c09edbd78cc401ca8d30ccbbd34dd36b"
+const QueueBurySHA = "1d0d5bd121321c67500dbef090a2c5b74f7ff339"
 
 // QueueBuryGuardedSHA is the SHA-1 of guard.lua and queue_bury.lua joined, which runs under lua.Guard.
-const QueueBuryGuardedSHA = "89f7b09d76ffeb9e6c1c4b8eaec21b34ab27c20a"
+const QueueBuryGuardedSHA = "dc532037d0df73cfd31f50cbdb1c71fd562c2b4f"
 
 // QueueBuryScript is scripts/queue_bury.lua.
 var QueueBuryScript = lua.Script{
-	Name:        "queue_bury",
-	SHA:         QueueBurySHA,
-	Source:      &scripts.QueueBury,
+	Name:   "queue_bury",
+	SHA:    QueueBurySHA,
+	Source: &queueBurySource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/queue_bury.lua", Line: 1},
+		{At: 2, File: "scripts/queue_bury.lua", Line: 1},
+		{At: 37, File: "scripts/part/queue_types.lua", Line: 1},
+		{At: 48, File: "scripts/queue_bury.lua", Line: 49},
+		{At: 50, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 54, File: "scripts/queue_bury.lua", Line: 57},
+		{At: 86, File: "scripts/part/queue_remember_name.lua", Line: 1},
+		{At: 93, File: "scripts/queue_bury.lua", Line: 98},
+		{At: 95, File: "scripts/part/queue_dead_bytes.lua", Line: 1},
+		{At: 104, File: "scripts/queue_bury.lua", Line: 111},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 68,
+	WritesAfter: 65,
 	Keys: []lua.Key{
 		{Name: "scheduled", Type: "zset"},
 		{Name: "bodies", Type: "hash"},
@@ -34,7 +49,10 @@ var QueueBuryScript = lua.Script{
 		{Name: "receipt", Type: "string"},
 	},
 	Codes:   []string{"LAYOUT"},
-	Guarded: lua.Text{SHA: QueueBuryGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueBury},
+	Guarded: lua.Text{SHA: QueueBuryGuardedSHA, Guard: &guardSource, Source: &queueBurySource},
+	GuardLines: []lua.Lines{
+		{At: 1, File: "scripts/guard.lua", Line: 1},
+	},
 }
 
 // ErrQueueBuryLayout is the error LAYOUT of queue_bury.lua: the queue has a later layout.

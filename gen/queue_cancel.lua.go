@@ -4,24 +4,43 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed queue_cancel.lua
+var queueCancelSource string
+
 // QueueCancelSHA is the SHA-1 of queue_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueCancelSHA = "33d75c6e9fb1d17b0ec400404524dd361d0d4bd8"
+const QueueCancelSHA = "50cc7a9aeed53d89522c694b8e9612efd39e6069"
 
 // QueueCancelGuardedSHA is the SHA-1 of guard.lua and queue_cancel.lua joined, which runs under lua.Guard.
-const QueueCancelGuardedSHA = "2dfab9d082f60cecf074a637ce2a2ee8282b2b3e"
+const QueueCancelGuardedSHA = "77955b29892e83a136df7a5be3764743e4f4ffdd"
 
 // QueueCancelScript is scripts/queue_cancel.lua.
 var QueueCancelScript = lua.Script{
-	Name:        "queue_cancel",
-	SHA:         QueueCancelSHA,
-	Source:      &scripts.QueueCancel,
+	Name:   "queue_cancel",
+	SHA:    QueueCancelSHA,
+	Source: &queueCancelSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/queue_cancel.lua", Line: 1},
+		{At: 2, File: "scripts/queue_cancel.lua", Line: 1},
+		{At: 43, File: "scripts/part/queue_types.lua", Line: 1},
+		{At: 54, File: "scripts/queue_cancel.lua", Line: 55},
+		{At: 58, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 62, File: "scripts/queue_cancel.lua", Line: 65},
+		{At: 80, File: "scripts/part/queue_release_name.lua", Line: 1},
+		{At: 89, File: "scripts/queue_cancel.lua", Line: 94},
+		{At: 90, File: "scripts/part/queue_tombstone.lua", Line: 1},
+		{At: 93, File: "scripts/queue_cancel.lua", Line: 100},
+		{At: 122, File: "scripts/part/queue_dead_bytes.lua", Line: 1},
+		{At: 131, File: "scripts/queue_cancel.lua", Line: 140},
+		{At: 143, File: "scripts/part/queue_finished.lua", Line: 1},
+		{At: 150, File: "scripts/queue_cancel.lua", Line: 161},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 76,
+	WritesAfter: 73,
 	Keys: []lua.Key{
 		{Name: "scheduled", Type: "zset"},
 		{Name: "bodies", Type: "hash"},
@@ -36,7 +55,10 @@ var QueueCancelScript = lua.Script{
 		{Name: "receipt", Type: "string"},
 	},
 	Codes:   []string{"LAYOUT"},
-	Guarded: lua.Text{SHA: QueueCancelGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueCancel},
+	Guarded: lua.Text{SHA: QueueCancelGuardedSHA, Guard: &guardSource, Source: &queueCancelSource},
+	GuardLines: []lua.Lines{
+		{At: 1, File: "scripts/guard.lua", Line: 1},
+	},
 }
 
 // ErrQueueCancelLayout is the error LAYOUT of queue_cancel.lua: the queue has a later layout.

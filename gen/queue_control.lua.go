@@ -4,32 +4,48 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"strconv"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed queue_control.lua
+var queueControlSource string
+
 // QueueControlSHA is the SHA-1 of queue_control.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueControlSHA = "6f0cf83df58bf3e762696e4d1bc10c8037a7c1c7"
+const QueueControlSHA = "2df8266c2ee7efdbf7d2ae3b0e303fc70d1a6fd2"
 
 // QueueControlGuardedSHA is the SHA-1 of guard.lua and queue_control.lua joined, which runs under lua.Guard.
-const QueueControlGuardedSHA = "840d6dea5c0790ea25cef59e96c5730bc4ff82ba"
+const QueueControlGuardedSHA = "4c01a718af3c4b09d55ebe88df747a45c1ae7c55"
 
 // QueueControlScript is scripts/queue_control.lua.
 var QueueControlScript = lua.Script{
-	Name:        "queue_control",
-	SHA:         QueueControlSHA,
-	Source:      &scripts.QueueControl,
+	Name:   "queue_control",
+	SHA:    QueueControlSHA,
+	Source: &queueControlSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/queue_control.lua", Line: 1},
+		{At: 2, File: "scripts/queue_control.lua", Line: 1},
+		{At: 24, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 28, File: "scripts/queue_control.lua", Line: 29},
+		{At: 29, File: "scripts/part/queue_layout.lua", Line: 1},
+		{At: 34, File: "scripts/queue_control.lua", Line: 37},
+		{At: 50, File: "scripts/part/queue_wake_next.lua", Line: 1},
+		{At: 61, File: "scripts/queue_control.lua", Line: 66},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 48,
+	WritesAfter: 45,
 	Keys: []lua.Key{
 		{Name: "control", Type: "hash"},
 		{Name: "wake", Type: "zset"},
 		{Name: "receipt", Type: "string"},
 	},
 	Codes:   []string{"LAYOUT"},
-	Guarded: lua.Text{SHA: QueueControlGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueControl},
+	Guarded: lua.Text{SHA: QueueControlGuardedSHA, Guard: &guardSource, Source: &queueControlSource},
+	GuardLines: []lua.Lines{
+		{At: 1, File: "scripts/guard.lua", Line: 1},
+	},
 }
 
 // ErrQueueControlLayout is the error LAYOUT of queue_control.lua: the queue has a later layout.

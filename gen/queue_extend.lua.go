@@ -4,23 +4,32 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"math"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed queue_extend.lua
+var queueExtendSource string
+
 // QueueExtendSHA is the SHA-1 of queue_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueExtendSHA = "9d1154a2d2142a0cdd343dd5838eee5ffc018623"
+const QueueExtendSHA = "dda5feddb89813cf8b2403f862f2de55bca8292c"
 
 // QueueExtendScript is scripts/queue_extend.lua.
 var QueueExtendScript = lua.Script{
-	Name:        "queue_extend",
-	SHA:         QueueExtendSHA,
-	Source:      &scripts.QueueExtend,
+	Name:   "queue_extend",
+	SHA:    QueueExtendSHA,
+	Source: &queueExtendSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/queue_extend.lua", Line: 1},
+		{At: 2, File: "scripts/queue_extend.lua", Line: 1},
+		{At: 29, File: "scripts/part/now_us.lua", Line: 1},
+		{At: 36, File: "scripts/queue_extend.lua", Line: 37},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 55,
+	WritesAfter: 54,
 	Keys: []lua.Key{
 		{Name: "leases", Type: "zset"},
 		{Name: "receipt", Type: "string"},

@@ -4,19 +4,25 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
+
+//go:embed queue_find.lua
+var queueFindSource string
 
 // QueueFindSHA is the SHA-1 of queue_find.lua, the digest that EVALSHA sends and SLOWLOG shows.
 const QueueFindSHA = "b4ff86bfac5d9bff7a55e1efbec07620954909f5"
 
 // QueueFindScript is scripts/queue_find.lua.
 var QueueFindScript = lua.Script{
-	Name:     "queue_find",
-	SHA:      QueueFindSHA,
-	Source:   &scripts.QueueFind,
+	Name:   "queue_find",
+	SHA:    QueueFindSHA,
+	Source: &queueFindSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/queue_find.lua", Line: 1},
+	},
 	Retry:    lua.RetrySafe,
 	ReadOnly: true,
 	Keys: []lua.Key{

@@ -4,22 +4,43 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"strconv"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed queue_mend.lua
+var queueMendSource string
+
 // QueueMendSHA is the SHA-1 of queue_mend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueMendSHA = "a2349b9e949231b74a8896362502ceeda579c355"
+const QueueMendSHA = "b3bf842ba17910c032d98b82980ae0433a62d0cd"
 
 // QueueMendScript is scripts/queue_mend.lua.
 var QueueMendScript = lua.Script{
-	Name:        "queue_mend",
-	SHA:         QueueMendSHA,
-	Source:      &scripts.QueueMend,
+	Name:   "queue_mend",
+	SHA:    QueueMendSHA,
+	Source: &queueMendSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/queue_mend.lua", Line: 1},
+		{At: 2, File: "scripts/queue_mend.lua", Line: 1},
+		{At: 57, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 61, File: "scripts/queue_mend.lua", Line: 62},
+		{At: 62, File: "scripts/part/queue_types.lua", Line: 1},
+		{At: 73, File: "scripts/queue_mend.lua", Line: 76},
+		{At: 83, File: "scripts/part/queue_where.lua", Line: 1},
+		{At: 100, File: "scripts/queue_mend.lua", Line: 105},
+		{At: 101, File: "scripts/part/queue_mark_of.lua", Line: 1},
+		{At: 116, File: "scripts/queue_mend.lua", Line: 123},
+		{At: 170, File: "scripts/part/queue_mend_write.lua", Line: 1},
+		{At: 213, File: "scripts/queue_mend.lua", Line: 222},
+		{At: 214, File: "scripts/part/queue_tombstone.lua", Line: 1},
+		{At: 217, File: "scripts/queue_mend.lua", Line: 228},
+		{At: 220, File: "scripts/part/queue_wake_next.lua", Line: 1},
+		{At: 231, File: "scripts/queue_mend.lua", Line: 244},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 176,
+	WritesAfter: 169,
 	Keys: []lua.Key{
 		{Name: "ready", Type: "list"},
 		{Name: "scheduled", Type: "zset"},

@@ -4,24 +4,51 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed queue_nack.lua
+var queueNackSource string
+
 // QueueNackSHA is the SHA-1 of queue_nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueNackSHA = "88432db9d1e9cc7892f4abb9dbf559bf70e5fd91"
+const QueueNackSHA = "f2e75ad28da736e023cc01fe2475729688ae4786"
 
 // QueueNackGuardedSHA is the SHA-1 of guard.lua and queue_nack.lua joined, which runs under lua.Guard.
-const QueueNackGuardedSHA = "3590198010963a0756b515d028a4ff440f7ec2c9"
+const QueueNackGuardedSHA = "1d8fd44a3297ad4928605034d5bff817f4237dfa"
 
 // QueueNackScript is scripts/queue_nack.lua.
 var QueueNackScript = lua.Script{
-	Name:        "queue_nack",
-	SHA:         QueueNackSHA,
-	Source:      &scripts.QueueNack,
+	Name:   "queue_nack",
+	SHA:    QueueNackSHA,
+	Source: &queueNackSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/queue_nack.lua", Line: 1},
+		{At: 2, File: "scripts/queue_nack.lua", Line: 1},
+		{At: 49, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 53, File: "scripts/queue_nack.lua", Line: 54},
+		{At: 54, File: "scripts/part/queue_types.lua", Line: 1},
+		{At: 65, File: "scripts/queue_nack.lua", Line: 68},
+		{At: 97, File: "scripts/part/queue_declined.lua", Line: 1},
+		{At: 107, File: "scripts/queue_nack.lua", Line: 112},
+		{At: 109, File: "scripts/part/queue_failures.lua", Line: 1},
+		{At: 111, File: "scripts/queue_nack.lua", Line: 118},
+		{At: 115, File: "scripts/part/queue_release_name.lua", Line: 1},
+		{At: 124, File: "scripts/part/queue_forget.lua", Line: 1},
+		{At: 130, File: "scripts/queue_nack.lua", Line: 141},
+		{At: 134, File: "scripts/part/queue_dead_bytes.lua", Line: 1},
+		{At: 143, File: "scripts/part/queue_remember_name.lua", Line: 1},
+		{At: 150, File: "scripts/queue_nack.lua", Line: 165},
+		{At: 152, File: "scripts/part/queue_due.lua", Line: 1},
+		{At: 157, File: "scripts/queue_nack.lua", Line: 174},
+		{At: 175, File: "scripts/part/queue_finished.lua", Line: 1},
+		{At: 182, File: "scripts/queue_nack.lua", Line: 201},
+		{At: 187, File: "scripts/part/queue_wake_next.lua", Line: 1},
+		{At: 198, File: "scripts/queue_nack.lua", Line: 219},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 84,
+	WritesAfter: 81,
 	Keys: []lua.Key{
 		{Name: "leases", Type: "zset"},
 		{Name: "ready", Type: "list"},
@@ -38,7 +65,10 @@ var QueueNackScript = lua.Script{
 		{Name: "finished", Type: "zset"},
 	},
 	Codes:   []string{"LAYOUT"},
-	Guarded: lua.Text{SHA: QueueNackGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueNack},
+	Guarded: lua.Text{SHA: QueueNackGuardedSHA, Guard: &guardSource, Source: &queueNackSource},
+	GuardLines: []lua.Lines{
+		{At: 1, File: "scripts/guard.lua", Line: 1},
+	},
 }
 
 // ErrQueueNackLayout is the error LAYOUT of queue_nack.lua: the queue has a later layout.

@@ -4,20 +4,26 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"strconv"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
+
+//go:embed queue_peek.lua
+var queuePeekSource string
 
 // QueuePeekSHA is the SHA-1 of queue_peek.lua, the digest that EVALSHA sends and SLOWLOG shows.
 const QueuePeekSHA = "58ed1ac504153f8d24d27d876da4258b52be58a0"
 
 // QueuePeekScript is scripts/queue_peek.lua.
 var QueuePeekScript = lua.Script{
-	Name:     "queue_peek",
-	SHA:      QueuePeekSHA,
-	Source:   &scripts.QueuePeek,
+	Name:   "queue_peek",
+	SHA:    QueuePeekSHA,
+	Source: &queuePeekSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/queue_peek.lua", Line: 1},
+	},
 	Retry:    lua.RetrySafe,
 	ReadOnly: true,
 	Keys: []lua.Key{

@@ -4,26 +4,53 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"math"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed queue_push.lua
+var queuePushSource string
+
 // QueuePushSHA is the SHA-1 of queue_push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushSHA = "92f0fe25fc925de1aeafdc5f4f37deb3404eed41"
+const QueuePushSHA = "f4b2f0fef1a96b605211d8f0359d345f764f60da"
 
 // QueuePushGuardedSHA is the SHA-1 of guard.lua and queue_push.lua joined, which runs under lua.Guard.
-const QueuePushGuardedSHA = "323dfee8d7d1693104addb3073331ea3be569f57"
+const QueuePushGuardedSHA = "f551d76d6b374920b21b60efb32642c2651d8302"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{
-	Name:        "queue_push",
-	SHA:         QueuePushSHA,
-	Source:      &scripts.QueuePush,
+	Name:   "queue_push",
+	SHA:    QueuePushSHA,
+	Source: &queuePushSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/queue_push.lua", Line: 1},
+		{At: 2, File: "scripts/queue_push.lua", Line: 1},
+		{At: 44, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 48, File: "scripts/queue_push.lua", Line: 49},
+		{At: 57, File: "scripts/part/queue_push_keep.lua", Line: 1},
+		{At: 61, File: "scripts/queue_push.lua", Line: 64},
+		{At: 66, File: "scripts/part/queue_push_reused.lua", Line: 1},
+		{At: 70, File: "scripts/part/queue_receipt_read.lua", Line: 1},
+		{At: 77, File: "scripts/queue_push.lua", Line: 84},
+		{At: 88, File: "scripts/part/queue_push_sort.lua", Line: 1},
+		{At: 141, File: "scripts/queue_push.lua", Line: 150},
+		{At: 151, File: "scripts/part/queue_push_soonest.lua", Line: 1},
+		{At: 157, File: "scripts/queue_push.lua", Line: 168},
+		{At: 158, File: "scripts/part/queue_push_write.lua", Line: 1},
+		{At: 170, File: "scripts/part/queue_push_lists.lua", Line: 1},
+		{At: 177, File: "scripts/queue_push.lua", Line: 192},
+		{At: 178, File: "scripts/part/queue_receipt_write.lua", Line: 1},
+		{At: 186, File: "scripts/queue_push.lua", Line: 203},
+		{At: 187, File: "scripts/part/queue_push_undo.lua", Line: 1},
+		{At: 220, File: "scripts/queue_push.lua", Line: 239},
+		{At: 224, File: "scripts/part/queue_wake_next.lua", Line: 1},
+		{At: 235, File: "scripts/queue_push.lua", Line: 256},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 173,
+	WritesAfter: 161,
 	Keys: []lua.Key{
 		{Name: "ready", Type: "list"},
 		{Name: "scheduled", Type: "zset"},
@@ -38,7 +65,10 @@ var QueuePushScript = lua.Script{
 		{Name: "options", Type: "hash"},
 	},
 	Codes:   []string{"LAYOUT", "REUSED"},
-	Guarded: lua.Text{SHA: QueuePushGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueuePush},
+	Guarded: lua.Text{SHA: QueuePushGuardedSHA, Guard: &guardSource, Source: &queuePushSource},
+	GuardLines: []lua.Lines{
+		{At: 1, File: "scripts/guard.lua", Line: 1},
+	},
 }
 
 // ErrQueuePushLayout is the error LAYOUT of queue_push.lua: the queue has a later layout.

@@ -4,25 +4,36 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed queue_push_bare.lua
+var queuePushBareSource string
+
 // QueuePushBareSHA is the SHA-1 of queue_push_bare.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushBareSHA = "d68f03d75b344885bbe793d1f3a24858b45352b4"
+const QueuePushBareSHA = "b2e84d280ac8e8ba15d9d9abe2efee7b7fd7f77e"
 
 // QueuePushBareGuardedSHA is the SHA-1 of guard.lua and queue_push_bare.lua joined, which runs under lua.Guard.
-const QueuePushBareGuardedSHA = "72922a36504deed3906e727915b6ae02d3ee09fb"
+const QueuePushBareGuardedSHA = "497f3a0e14d12d8e5fbf6f900f7abc1cfddae5e9"
 
 // QueuePushBareScript is scripts/queue_push_bare.lua.
 var QueuePushBareScript = lua.Script{
-	Name:        "queue_push_bare",
-	SHA:         QueuePushBareSHA,
-	Source:      &scripts.QueuePushBare,
+	Name:   "queue_push_bare",
+	SHA:    QueuePushBareSHA,
+	Source: &queuePushBareSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/queue_push_bare.lua", Line: 1},
+		{At: 2, File: "scripts/queue_push_bare.lua", Line: 1},
+		{At: 30, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 34, File: "scripts/queue_push_bare.lua", Line: 35},
+		{At: 72, File: "scripts/part/queue_wake_next.lua", Line: 1},
+		{At: 83, File: "scripts/queue_push_bare.lua", Line: 86},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 55,
+	WritesAfter: 54,
 	Keys: []lua.Key{
 		{Name: "ready", Type: "list"},
 		{Name: "bodies", Type: "hash"},
@@ -30,7 +41,10 @@ var QueuePushBareScript = lua.Script{
 		{Name: "wake", Type: "zset"},
 		{Name: "finished", Type: "zset"},
 	},
-	Guarded: lua.Text{SHA: QueuePushBareGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueuePushBare},
+	Guarded: lua.Text{SHA: QueuePushBareGuardedSHA, Guard: &guardSource, Source: &queuePushBareSource},
+	GuardLines: []lua.Lines{
+		{At: 1, File: "scripts/guard.lua", Line: 1},
+	},
 }
 
 // QueuePushBareParams are the keys and arguments of QueuePushBare.

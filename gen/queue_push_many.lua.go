@@ -4,26 +4,58 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"math"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed queue_push_many.lua
+var queuePushManySource string
+
 // QueuePushManySHA is the SHA-1 of queue_push_many.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushManySHA = "16c1a45a88cfc65f30ed9b520be72829ca10dbfa"
+const QueuePushManySHA = "f6d294511e864dfbb19abffded557c58233d72e1"
 
 // QueuePushManyGuardedSHA is the SHA-1 of guard.lua and queue_push_many.lua joined, which runs under lua.Guard.
-const QueuePushManyGuardedSHA = "773a82a16ee855d94e2dad3b90fa2e19029f60bc"
+const QueuePushManyGuardedSHA = "226d56a8a7d7fc7bde64d988bbb80b7922bd9fec"
 
 // QueuePushManyScript is scripts/queue_push_many.lua.
 var QueuePushManyScript = lua.Script{
-	Name:        "queue_push_many",
-	SHA:         QueuePushManySHA,
-	Source:      &scripts.QueuePushMany,
+	Name:   "queue_push_many",
+	SHA:    QueuePushManySHA,
+	Source: &queuePushManySource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/queue_push_many.lua", Line: 1},
+		{At: 2, File: "scripts/queue_push_many.lua", Line: 1},
+		{At: 38, File: "scripts/part/queue_push_keep.lua", Line: 1},
+		{At: 42, File: "scripts/queue_push_many.lua", Line: 43},
+		{At: 47, File: "scripts/part/queue_push_counts.lua", Line: 1},
+		{At: 55, File: "scripts/part/queue_receipt_read.lua", Line: 1},
+		{At: 62, File: "scripts/queue_push_many.lua", Line: 67},
+		{At: 65, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 69, File: "scripts/queue_push_many.lua", Line: 76},
+		{At: 71, File: "scripts/part/queue_push_places.lua", Line: 1},
+		{At: 81, File: "scripts/queue_push_many.lua", Line: 90},
+		{At: 88, File: "scripts/part/queue_push_types.lua", Line: 1},
+		{At: 95, File: "scripts/queue_push_many.lua", Line: 106},
+		{At: 104, File: "scripts/part/queue_push_sort.lua", Line: 1},
+		{At: 157, File: "scripts/queue_push_many.lua", Line: 170},
+		{At: 161, File: "scripts/part/queue_push_soonest.lua", Line: 1},
+		{At: 167, File: "scripts/queue_push_many.lua", Line: 182},
+		{At: 174, File: "scripts/part/queue_push_write.lua", Line: 1},
+		{At: 186, File: "scripts/queue_push_many.lua", Line: 203},
+		{At: 192, File: "scripts/part/queue_push_lists.lua", Line: 1},
+		{At: 199, File: "scripts/queue_push_many.lua", Line: 218},
+		{At: 202, File: "scripts/part/queue_receipt_write.lua", Line: 1},
+		{At: 210, File: "scripts/queue_push_many.lua", Line: 231},
+		{At: 216, File: "scripts/part/queue_push_undo.lua", Line: 1},
+		{At: 249, File: "scripts/queue_push_many.lua", Line: 272},
+		{At: 257, File: "scripts/part/queue_wake_next.lua", Line: 1},
+		{At: 268, File: "scripts/queue_push_many.lua", Line: 293},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 193,
+	WritesAfter: 177,
 	Keys: []lua.Key{
 		{Name: "receipt", Type: "string"},
 		{Name: "ready", Type: "list", Variadic: true},
@@ -38,7 +70,10 @@ var QueuePushManyScript = lua.Script{
 		{Name: "options", Type: "hash", Variadic: true},
 	},
 	Codes:   []string{"LAYOUT", "REUSED"},
-	Guarded: lua.Text{SHA: QueuePushManyGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueuePushMany},
+	Guarded: lua.Text{SHA: QueuePushManyGuardedSHA, Guard: &guardSource, Source: &queuePushManySource},
+	GuardLines: []lua.Lines{
+		{At: 1, File: "scripts/guard.lua", Line: 1},
+	},
 }
 
 // ErrQueuePushManyLayout is the error LAYOUT of queue_push_many.lua: the queue has a later layout.

@@ -4,25 +4,36 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed queue_push_one.lua
+var queuePushOneSource string
+
 // QueuePushOneSHA is the SHA-1 of queue_push_one.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueuePushOneSHA = "a99fb33a3bfe0e5e7ec809a7b52a0a493d8dbffd"
+const QueuePushOneSHA = "53df2f8dcaa9e1902b3f22f50a330edb32299a53"
 
 // QueuePushOneGuardedSHA is the SHA-1 of guard.lua and queue_push_one.lua joined, which runs under lua.Guard.
-const QueuePushOneGuardedSHA = "9b02f5e67f37343c80af12536737271c4076105a"
+const QueuePushOneGuardedSHA = "bd609e2f660429a62f0270c2aa7685195a5acce9"
 
 // QueuePushOneScript is scripts/queue_push_one.lua.
 var QueuePushOneScript = lua.Script{
-	Name:        "queue_push_one",
-	SHA:         QueuePushOneSHA,
-	Source:      &scripts.QueuePushOne,
+	Name:   "queue_push_one",
+	SHA:    QueuePushOneSHA,
+	Source: &queuePushOneSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/queue_push_one.lua", Line: 1},
+		{At: 2, File: "scripts/queue_push_one.lua", Line: 1},
+		{At: 29, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 33, File: "scripts/queue_push_one.lua", Line: 34},
+		{At: 97, File: "scripts/part/queue_wake_next.lua", Line: 1},
+		{At: 108, File: "scripts/queue_push_one.lua", Line: 111},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 44,
+	WritesAfter: 43,
 	Keys: []lua.Key{
 		{Name: "ready", Type: "list"},
 		{Name: "bodies", Type: "hash"},
@@ -31,7 +42,10 @@ var QueuePushOneScript = lua.Script{
 		{Name: "finished", Type: "zset"},
 	},
 	Merge:   &lua.Merge{Max: 64, Width: 2, Tuple: true},
-	Guarded: lua.Text{SHA: QueuePushOneGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueuePushOne},
+	Guarded: lua.Text{SHA: QueuePushOneGuardedSHA, Guard: &guardSource, Source: &queuePushOneSource},
+	GuardLines: []lua.Lines{
+		{At: 1, File: "scripts/guard.lua", Line: 1},
+	},
 }
 
 // QueuePushOneParams are the keys and arguments of QueuePushOne.

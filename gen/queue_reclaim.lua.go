@@ -4,23 +4,48 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"math"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed queue_reclaim.lua
+var queueReclaimSource string
+
 // QueueReclaimSHA is the SHA-1 of queue_reclaim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReclaimSHA = "b8789be29aa067ac9f8e30160ee8040194a21604"
+const QueueReclaimSHA = "b5db3e8e0975d7d819d0396d085f2fe9ae7d7cd1"
 
 // QueueReclaimScript is scripts/queue_reclaim.lua.
 var QueueReclaimScript = lua.Script{
-	Name:        "queue_reclaim",
-	SHA:         QueueReclaimSHA,
-	Source:      &scripts.QueueReclaim,
+	Name:   "queue_reclaim",
+	SHA:    QueueReclaimSHA,
+	Source: &queueReclaimSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/queue_reclaim.lua", Line: 1},
+		{At: 2, File: "scripts/queue_reclaim.lua", Line: 1},
+		{At: 45, File: "scripts/part/now_us.lua", Line: 1},
+		{At: 52, File: "scripts/queue_reclaim.lua", Line: 53},
+		{At: 54, File: "scripts/part/queue_types.lua", Line: 1},
+		{At: 65, File: "scripts/queue_reclaim.lua", Line: 68},
+		{At: 81, File: "scripts/part/queue_release_name.lua", Line: 1},
+		{At: 90, File: "scripts/part/queue_forget.lua", Line: 1},
+		{At: 96, File: "scripts/queue_reclaim.lua", Line: 103},
+		{At: 98, File: "scripts/part/queue_failures.lua", Line: 1},
+		{At: 100, File: "scripts/queue_reclaim.lua", Line: 109},
+		{At: 111, File: "scripts/part/queue_due.lua", Line: 1},
+		{At: 116, File: "scripts/queue_reclaim.lua", Line: 127},
+		{At: 127, File: "scripts/part/queue_dead_bytes.lua", Line: 1},
+		{At: 136, File: "scripts/part/queue_remember_name.lua", Line: 1},
+		{At: 143, File: "scripts/queue_reclaim.lua", Line: 158},
+		{At: 158, File: "scripts/part/queue_finished.lua", Line: 1},
+		{At: 165, File: "scripts/queue_reclaim.lua", Line: 182},
+		{At: 168, File: "scripts/part/queue_wake_next.lua", Line: 1},
+		{At: 179, File: "scripts/queue_reclaim.lua", Line: 198},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 76,
+	WritesAfter: 73,
 	Keys: []lua.Key{
 		{Name: "leases", Type: "zset"},
 		{Name: "ready", Type: "list"},

@@ -4,23 +4,32 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"math"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed queue_report.lua
+var queueReportSource string
+
 // QueueReportSHA is the SHA-1 of queue_report.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueReportSHA = "f3b473f5fcf2a7c1f7dfccf7eba83d2823d21555"
+const QueueReportSHA = "1d3ae91e593d541cce7bf3e6aa1f7365c4510cd8"
 
 // QueueReportScript is scripts/queue_report.lua.
 var QueueReportScript = lua.Script{
-	Name:        "queue_report",
-	SHA:         QueueReportSHA,
-	Source:      &scripts.QueueReport,
+	Name:   "queue_report",
+	SHA:    QueueReportSHA,
+	Source: &queueReportSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/queue_report.lua", Line: 1},
+		{At: 2, File: "scripts/queue_report.lua", Line: 1},
+		{At: 38, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 42, File: "scripts/queue_report.lua", Line: 43},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 51,
+	WritesAfter: 50,
 	Keys: []lua.Key{
 		{Name: "queues", Type: "zset"},
 		{Name: "workers", Type: "zset"},

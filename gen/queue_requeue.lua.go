@@ -4,24 +4,41 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed queue_requeue.lua
+var queueRequeueSource string
+
 // QueueRequeueSHA is the SHA-1 of queue_requeue.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRequeueSHA = "9d4a6279d5aba86b063190cc65c49aa16b386562"
+const QueueRequeueSHA = "615da01d4bbdf89b725a159ab4a5bd7b89c51c34"
 
 // QueueRequeueGuardedSHA is the SHA-1 of guard.lua and queue_requeue.lua joined, which runs under lua.Guard.
-const QueueRequeueGuardedSHA = "3f89d058b809d9e11a39bd16862925ccc68817e4"
+const QueueRequeueGuardedSHA = "d868c5c52fe05c3d0d26fa08a1e8bbe10451b80e"
 
 // QueueRequeueScript is scripts/queue_requeue.lua.
 var QueueRequeueScript = lua.Script{
-	Name:        "queue_requeue",
-	SHA:         QueueRequeueSHA,
-	Source:      &scripts.QueueRequeue,
+	Name:   "queue_requeue",
+	SHA:    QueueRequeueSHA,
+	Source: &queueRequeueSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/queue_requeue.lua", Line: 1},
+		{At: 2, File: "scripts/queue_requeue.lua", Line: 1},
+		{At: 34, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 38, File: "scripts/queue_requeue.lua", Line: 39},
+		{At: 43, File: "scripts/part/queue_layout.lua", Line: 1},
+		{At: 48, File: "scripts/queue_requeue.lua", Line: 51},
+		{At: 57, File: "scripts/part/queue_receipt_read.lua", Line: 1},
+		{At: 64, File: "scripts/queue_requeue.lua", Line: 69},
+		{At: 88, File: "scripts/part/queue_dead_bytes.lua", Line: 1},
+		{At: 97, File: "scripts/queue_requeue.lua", Line: 104},
+		{At: 105, File: "scripts/part/queue_wake_next.lua", Line: 1},
+		{At: 116, File: "scripts/queue_requeue.lua", Line: 125},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 74,
+	WritesAfter: 69,
 	Keys: []lua.Key{
 		{Name: "dead", Type: "zset"},
 		{Name: "ready", Type: "list"},
@@ -34,7 +51,10 @@ var QueueRequeueScript = lua.Script{
 		{Name: "receipt", Type: "string"},
 	},
 	Codes:   []string{"LAYOUT"},
-	Guarded: lua.Text{SHA: QueueRequeueGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueRequeue},
+	Guarded: lua.Text{SHA: QueueRequeueGuardedSHA, Guard: &guardSource, Source: &queueRequeueSource},
+	GuardLines: []lua.Lines{
+		{At: 1, File: "scripts/guard.lua", Line: 1},
+	},
 }
 
 // ErrQueueRequeueLayout is the error LAYOUT of queue_requeue.lua: the queue has a later layout.

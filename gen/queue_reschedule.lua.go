@@ -4,32 +4,46 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"strconv"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed queue_reschedule.lua
+var queueRescheduleSource string
+
 // QueueRescheduleSHA is the SHA-1 of queue_reschedule.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueRescheduleSHA = "5d083650a145d0b2eaeff12fb238b9f20056c165"
+const QueueRescheduleSHA = "eeee42f75479f78909ef78d8349f9161adb69ad2"
 
 // QueueRescheduleGuardedSHA is the SHA-1 of guard.lua and queue_reschedule.lua joined, which runs under lua.Guard.
-const QueueRescheduleGuardedSHA = "16edc51513fcda11a3f1faac35cc9dbf19cb4138"
+const QueueRescheduleGuardedSHA = "ac6d715235b162c46e61b03c1416a188f6eefe3e"
 
 // QueueRescheduleScript is scripts/queue_reschedule.lua.
 var QueueRescheduleScript = lua.Script{
-	Name:        "queue_reschedule",
-	SHA:         QueueRescheduleSHA,
-	Source:      &scripts.QueueReschedule,
+	Name:   "queue_reschedule",
+	SHA:    QueueRescheduleSHA,
+	Source: &queueRescheduleSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/queue_reschedule.lua", Line: 1},
+		{At: 2, File: "scripts/queue_reschedule.lua", Line: 1},
+		{At: 22, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 26, File: "scripts/queue_reschedule.lua", Line: 27},
+		{At: 50, File: "scripts/part/queue_wake_next.lua", Line: 1},
+		{At: 61, File: "scripts/queue_reschedule.lua", Line: 64},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 46,
+	WritesAfter: 45,
 	Keys: []lua.Key{
 		{Name: "scheduled", Type: "zset"},
 		{Name: "wake", Type: "zset"},
 		{Name: "receipt", Type: "string"},
 	},
-	Guarded: lua.Text{SHA: QueueRescheduleGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueReschedule},
+	Guarded: lua.Text{SHA: QueueRescheduleGuardedSHA, Guard: &guardSource, Source: &queueRescheduleSource},
+	GuardLines: []lua.Lines{
+		{At: 1, File: "scripts/guard.lua", Line: 1},
+	},
 }
 
 // QueueRescheduleParams are the keys and arguments of QueueReschedule.

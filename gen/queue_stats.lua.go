@@ -4,20 +4,31 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed queue_stats.lua
+var queueStatsSource string
+
 // QueueStatsSHA is the SHA-1 of queue_stats.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueStatsSHA = "ea70ec3b4a85b13c116ef3c05e9287e07dfaf8cb"
+const QueueStatsSHA = "7806ab0453279741d7d9ee2057b0b7495d912453"
 
 // QueueStatsScript is scripts/queue_stats.lua.
 var QueueStatsScript = lua.Script{
-	Name:     "queue_stats",
-	SHA:      QueueStatsSHA,
-	Source:   &scripts.QueueStats,
+	Name:   "queue_stats",
+	SHA:    QueueStatsSHA,
+	Source: &queueStatsSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/queue_stats.lua", Line: 1},
+		{At: 2, File: "scripts/queue_stats.lua", Line: 1},
+		{At: 19, File: "scripts/part/now_us.lua", Line: 1},
+		{At: 26, File: "scripts/queue_stats.lua", Line: 27},
+		{At: 34, File: "scripts/part/queue_layout.lua", Line: 1},
+		{At: 39, File: "scripts/queue_stats.lua", Line: 42},
+	},
 	Retry:    lua.RetrySafe,
 	ReadOnly: true,
 	Keys: []lua.Key{

@@ -4,23 +4,48 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"math"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed queue_take.lua
+var queueTakeSource string
+
 // QueueTakeSHA is the SHA-1 of queue_take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTakeSHA = "37f1732e0345d18e2ee1839a9f4c8c1bcd14a0b6"
+const QueueTakeSHA = "2bcf922722b95822a6569a13a17d2775df10d2df"
 
 // QueueTakeScript is scripts/queue_take.lua.
 var QueueTakeScript = lua.Script{
-	Name:        "queue_take",
-	SHA:         QueueTakeSHA,
-	Source:      &scripts.QueueTake,
+	Name:   "queue_take",
+	SHA:    QueueTakeSHA,
+	Source: &queueTakeSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/queue_take.lua", Line: 1},
+		{At: 2, File: "scripts/queue_take.lua", Line: 1},
+		{At: 60, File: "scripts/part/now_us.lua", Line: 1},
+		{At: 67, File: "scripts/queue_take.lua", Line: 68},
+		{At: 85, File: "scripts/part/queue_layout.lua", Line: 1},
+		{At: 90, File: "scripts/queue_take.lua", Line: 93},
+		{At: 112, File: "scripts/part/queue_take_again.lua", Line: 1},
+		{At: 138, File: "scripts/queue_take.lua", Line: 143},
+		{At: 139, File: "scripts/part/queue_promote.lua", Line: 1},
+		{At: 146, File: "scripts/queue_take.lua", Line: 153},
+		{At: 149, File: "scripts/part/queue_take_round.lua", Line: 1},
+		{At: 207, File: "scripts/queue_take.lua", Line: 216},
+		{At: 208, File: "scripts/part/queue_take_grant.lua", Line: 1},
+		{At: 219, File: "scripts/queue_take.lua", Line: 230},
+		{At: 222, File: "scripts/part/queue_take_none.lua", Line: 1},
+		{At: 228, File: "scripts/queue_take.lua", Line: 241},
+		{At: 234, File: "scripts/part/queue_wait_for_work.lua", Line: 1},
+		{At: 242, File: "scripts/queue_take.lua", Line: 257},
+		{At: 247, File: "scripts/part/queue_wake_next.lua", Line: 1},
+		{At: 258, File: "scripts/queue_take.lua", Line: 275},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 105,
+	WritesAfter: 102,
 	Keys: []lua.Key{
 		{Name: "ready", Type: "list", Variadic: true},
 		{Name: "scheduled", Type: "zset", Variadic: true},

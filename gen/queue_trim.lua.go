@@ -4,25 +4,42 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"strconv"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed queue_trim.lua
+var queueTrimSource string
+
 // QueueTrimSHA is the SHA-1 of queue_trim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const QueueTrimSHA = "750a84b57dab7ab940c2f352a0b4390d660f202a"
+const QueueTrimSHA = "0f449b09f7f6655662025385db5b451fd8a92ed8"
 
 // QueueTrimGuardedSHA is the SHA-1 of guard.lua and queue_trim.lua joined, which runs under lua.Guard.
-const QueueTrimGuardedSHA = "9ef819a815d234d6b3bf0ed059c7f53c16b463bd"
+const QueueTrimGuardedSHA = "853d077e921be05869ca7599dac74dea7cb1f4c0"
 
 // QueueTrimScript is scripts/queue_trim.lua.
 var QueueTrimScript = lua.Script{
-	Name:        "queue_trim",
-	SHA:         QueueTrimSHA,
-	Source:      &scripts.QueueTrim,
+	Name:   "queue_trim",
+	SHA:    QueueTrimSHA,
+	Source: &queueTrimSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/queue_trim.lua", Line: 1},
+		{At: 2, File: "scripts/queue_trim.lua", Line: 1},
+		{At: 38, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 42, File: "scripts/queue_trim.lua", Line: 43},
+		{At: 50, File: "scripts/part/queue_layout.lua", Line: 1},
+		{At: 55, File: "scripts/queue_trim.lua", Line: 58},
+		{At: 87, File: "scripts/part/queue_dead_bytes.lua", Line: 1},
+		{At: 96, File: "scripts/queue_trim.lua", Line: 101},
+		{At: 101, File: "scripts/part/queue_tombstone.lua", Line: 1},
+		{At: 104, File: "scripts/queue_trim.lua", Line: 111},
+		{At: 114, File: "scripts/part/queue_finished.lua", Line: 1},
+		{At: 121, File: "scripts/queue_trim.lua", Line: 130},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 64,
+	WritesAfter: 61,
 	Keys: []lua.Key{
 		{Name: "dead", Type: "zset"},
 		{Name: "bodies", Type: "hash"},
@@ -33,7 +50,10 @@ var QueueTrimScript = lua.Script{
 		{Name: "unique", Type: "hash"},
 	},
 	Codes:   []string{"LAYOUT"},
-	Guarded: lua.Text{SHA: QueueTrimGuardedSHA, Guard: &scripts.Guard, Source: &scripts.QueueTrim},
+	Guarded: lua.Text{SHA: QueueTrimGuardedSHA, Guard: &guardSource, Source: &queueTrimSource},
+	GuardLines: []lua.Lines{
+		{At: 1, File: "scripts/guard.lua", Line: 1},
+	},
 }
 
 // ErrQueueTrimLayout is the error LAYOUT of queue_trim.lua: the queue has a later layout.

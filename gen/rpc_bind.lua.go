@@ -4,23 +4,32 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"math"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed rpc_bind.lua
+var rpcBindSource string
+
 // RPCBindSHA is the SHA-1 of rpc_bind.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCBindSHA = "8e237a95e0e4ed7696990b5b4ee9bce1d75c1e1e"
+const RPCBindSHA = "d4ab7889a27ab5ea07efbb097427713bb3a11f84"
 
 // RPCBindScript is scripts/rpc_bind.lua.
 var RPCBindScript = lua.Script{
-	Name:        "rpc_bind",
-	SHA:         RPCBindSHA,
-	Source:      &scripts.RPCBind,
+	Name:   "rpc_bind",
+	SHA:    RPCBindSHA,
+	Source: &rpcBindSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/rpc_bind.lua", Line: 1},
+		{At: 2, File: "scripts/rpc_bind.lua", Line: 1},
+		{At: 19, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 23, File: "scripts/rpc_bind.lua", Line: 24},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 32,
+	WritesAfter: 31,
 	Keys: []lua.Key{
 		{Name: "binding", Type: "string"},
 		{Name: "nodes", Type: "zset"},

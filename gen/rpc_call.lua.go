@@ -4,24 +4,33 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"math"
 	"strconv"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed rpc_call.lua
+var rpcCallSource string
+
 // RPCCallSHA is the SHA-1 of rpc_call.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCallSHA = "ad4456218340bb19358bceb788d3b2cdf4209a69"
+const RPCCallSHA = "eb4776add7b907b5a424800606e376bc5003a1cf"
 
 // RPCCallScript is scripts/rpc_call.lua.
 var RPCCallScript = lua.Script{
-	Name:        "rpc_call",
-	SHA:         RPCCallSHA,
-	Source:      &scripts.RPCCall,
+	Name:   "rpc_call",
+	SHA:    RPCCallSHA,
+	Source: &rpcCallSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/rpc_call.lua", Line: 1},
+		{At: 2, File: "scripts/rpc_call.lua", Line: 1},
+		{At: 39, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 43, File: "scripts/rpc_call.lua", Line: 44},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 69,
+	WritesAfter: 68,
 	Keys: []lua.Key{
 		{Name: "nodes", Type: "zset"},
 		{Name: "record", Type: "string"},

@@ -4,24 +4,33 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"math"
 	"strconv"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed rpc_cancel.lua
+var rpcCancelSource string
+
 // RPCCancelSHA is the SHA-1 of rpc_cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCancelSHA = "0ec5f29f6dd3e8b69fe84ead477cc04c4ed27244"
+const RPCCancelSHA = "b89037c4cbed09841da1f566530a7d8a326632cd"
 
 // RPCCancelScript is scripts/rpc_cancel.lua.
 var RPCCancelScript = lua.Script{
-	Name:        "rpc_cancel",
-	SHA:         RPCCancelSHA,
-	Source:      &scripts.RPCCancel,
+	Name:   "rpc_cancel",
+	SHA:    RPCCancelSHA,
+	Source: &rpcCancelSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/rpc_cancel.lua", Line: 1},
+		{At: 2, File: "scripts/rpc_cancel.lua", Line: 1},
+		{At: 38, File: "scripts/part/rpc_publish.lua", Line: 1},
+		{At: 44, File: "scripts/rpc_cancel.lua", Line: 45},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 32,
+	WritesAfter: 33,
 	Keys: []lua.Key{
 		{Name: "record", Type: "string"},
 	},

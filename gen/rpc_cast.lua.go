@@ -4,23 +4,36 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"math"
 	"strconv"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed rpc_cast.lua
+var rpcCastSource string
+
 // RPCCastSHA is the SHA-1 of rpc_cast.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCastSHA = "d38948bfbeb504b492ccb6a5b5dfc2873faa49b5"
+const RPCCastSHA = "39ae13d1183c07eaeaed30b002670d93f58f3d84"
 
 // RPCCastScript is scripts/rpc_cast.lua.
 var RPCCastScript = lua.Script{
-	Name:        "rpc_cast",
-	SHA:         RPCCastSHA,
-	Source:      &scripts.RPCCast,
-	WritesAfter: 40,
+	Name:   "rpc_cast",
+	SHA:    RPCCastSHA,
+	Source: &rpcCastSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/rpc_cast.lua", Line: 1},
+		{At: 2, File: "scripts/rpc_cast.lua", Line: 1},
+		{At: 27, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 31, File: "scripts/rpc_cast.lua", Line: 32},
+		{At: 49, File: "scripts/part/rpc_publish.lua", Line: 1},
+		{At: 55, File: "scripts/rpc_cast.lua", Line: 58},
+		{At: 62, File: "scripts/part/rpc_primary.lua", Line: 1},
+		{At: 65, File: "scripts/rpc_cast.lua", Line: 70},
+	},
+	WritesAfter: 39,
 	Keys: []lua.Key{
 		{Name: "nodes", Type: "zset"},
 		{Name: "methods", Type: "zset"},

@@ -4,24 +4,35 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"math"
 	"strconv"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed rpc_chunk.lua
+var rpcChunkSource string
+
 // RPCChunkSHA is the SHA-1 of rpc_chunk.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCChunkSHA = "efa003457601e6e18b6ec4ac7ea4798088ac284a"
+const RPCChunkSHA = "159241adb8ca86d2aea37f56834f30dcc86b0068"
 
 // RPCChunkScript is scripts/rpc_chunk.lua.
 var RPCChunkScript = lua.Script{
-	Name:        "rpc_chunk",
-	SHA:         RPCChunkSHA,
-	Source:      &scripts.RPCChunk,
+	Name:   "rpc_chunk",
+	SHA:    RPCChunkSHA,
+	Source: &rpcChunkSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/rpc_chunk.lua", Line: 1},
+		{At: 2, File: "scripts/rpc_chunk.lua", Line: 1},
+		{At: 33, File: "scripts/part/rpc_head.lua", Line: 1},
+		{At: 39, File: "scripts/rpc_chunk.lua", Line: 40},
+		{At: 61, File: "scripts/part/rpc_publish.lua", Line: 1},
+		{At: 67, File: "scripts/rpc_chunk.lua", Line: 70},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 57,
+	WritesAfter: 56,
 	Keys: []lua.Key{
 		{Name: "record", Type: "string"},
 		{Name: "chunks", Type: "hash"},

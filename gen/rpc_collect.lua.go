@@ -4,21 +4,30 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"strconv"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed rpc_collect.lua
+var rpcCollectSource string
+
 // RPCCollectSHA is the SHA-1 of rpc_collect.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCCollectSHA = "9003904c39feb170d5428f0085381dfcefe6bfbd"
+const RPCCollectSHA = "bf3cab39e2d441c643a606ad1ca4a839c67efe4b"
 
 // RPCCollectScript is scripts/rpc_collect.lua.
 var RPCCollectScript = lua.Script{
-	Name:     "rpc_collect",
-	SHA:      RPCCollectSHA,
-	Source:   &scripts.RPCCollect,
+	Name:   "rpc_collect",
+	SHA:    RPCCollectSHA,
+	Source: &rpcCollectSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/rpc_collect.lua", Line: 1},
+		{At: 2, File: "scripts/rpc_collect.lua", Line: 1},
+		{At: 45, File: "scripts/part/rpc_record.lua", Line: 1},
+		{At: 52, File: "scripts/rpc_collect.lua", Line: 53},
+	},
 	Retry:    lua.RetrySafe,
 	ReadOnly: true,
 	Keys: []lua.Key{

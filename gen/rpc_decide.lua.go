@@ -4,24 +4,37 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"math"
 	"strconv"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed rpc_decide.lua
+var rpcDecideSource string
+
 // RPCDecideSHA is the SHA-1 of rpc_decide.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCDecideSHA = "cc4cbee6fd0e81924c5a81ca93f258fe56594366"
+const RPCDecideSHA = "db25620489dcc722a4dad0a4852ed87f3cce12f1"
 
 // RPCDecideScript is scripts/rpc_decide.lua.
 var RPCDecideScript = lua.Script{
-	Name:        "rpc_decide",
-	SHA:         RPCDecideSHA,
-	Source:      &scripts.RPCDecide,
+	Name:   "rpc_decide",
+	SHA:    RPCDecideSHA,
+	Source: &rpcDecideSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/rpc_decide.lua", Line: 1},
+		{At: 2, File: "scripts/rpc_decide.lua", Line: 1},
+		{At: 59, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 63, File: "scripts/rpc_decide.lua", Line: 64},
+		{At: 82, File: "scripts/part/rpc_record.lua", Line: 1},
+		{At: 89, File: "scripts/rpc_decide.lua", Line: 92},
+		{At: 144, File: "scripts/part/rpc_primary.lua", Line: 1},
+		{At: 147, File: "scripts/rpc_decide.lua", Line: 152},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 72,
+	WritesAfter: 71,
 	Keys: []lua.Key{
 		{Name: "nodes", Type: "zset"},
 		{Name: "record", Type: "string"},

@@ -4,22 +4,33 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"strconv"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed rpc_find.lua
+var rpcFindSource string
+
 // RPCFindSHA is the SHA-1 of rpc_find.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCFindSHA = "baf5c6e9abcb28a16120afcfa5ce3b975c16a6e1"
+const RPCFindSHA = "f12063c6dca127c5fc1b48f69acd2fc1c6f06e66"
 
 // RPCFindScript is scripts/rpc_find.lua.
 var RPCFindScript = lua.Script{
-	Name:        "rpc_find",
-	SHA:         RPCFindSHA,
-	Source:      &scripts.RPCFind,
+	Name:   "rpc_find",
+	SHA:    RPCFindSHA,
+	Source: &rpcFindSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/rpc_find.lua", Line: 1},
+		{At: 2, File: "scripts/rpc_find.lua", Line: 1},
+		{At: 23, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 27, File: "scripts/rpc_find.lua", Line: 28},
+		{At: 58, File: "scripts/part/rpc_primary.lua", Line: 1},
+		{At: 61, File: "scripts/rpc_find.lua", Line: 64},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 62,
+	WritesAfter: 60,
 	Keys: []lua.Key{
 		{Name: "nodes", Type: "zset"},
 		{Name: "methods", Type: "zset"},

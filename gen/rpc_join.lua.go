@@ -4,23 +4,34 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"math"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed rpc_join.lua
+var rpcJoinSource string
+
 // RPCJoinSHA is the SHA-1 of rpc_join.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCJoinSHA = "8ec70b185576c1d20da608b3c6d4fb004852924e"
+const RPCJoinSHA = "f6bdca387591d75d30b2ade8134ef9027cd4142d"
 
 // RPCJoinScript is scripts/rpc_join.lua.
 var RPCJoinScript = lua.Script{
-	Name:        "rpc_join",
-	SHA:         RPCJoinSHA,
-	Source:      &scripts.RPCJoin,
+	Name:   "rpc_join",
+	SHA:    RPCJoinSHA,
+	Source: &rpcJoinSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/rpc_join.lua", Line: 1},
+		{At: 2, File: "scripts/rpc_join.lua", Line: 1},
+		{At: 53, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 57, File: "scripts/rpc_join.lua", Line: 58},
+		{At: 95, File: "scripts/part/rpc_forget.lua", Line: 1},
+		{At: 106, File: "scripts/rpc_join.lua", Line: 109},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 69,
+	WritesAfter: 68,
 	Keys: []lua.Key{
 		{Name: "nodes", Type: "zset"},
 		{Name: "about", Type: "hash"},

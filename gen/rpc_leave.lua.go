@@ -4,21 +4,30 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed rpc_leave.lua
+var rpcLeaveSource string
+
 // RPCLeaveSHA is the SHA-1 of rpc_leave.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCLeaveSHA = "f07d81e6a3835b6d8c9f523a3122a3c6ba82a9a2"
+const RPCLeaveSHA = "a22f53a7ee54d436405367002389f5dfe47d567c"
 
 // RPCLeaveScript is scripts/rpc_leave.lua.
 var RPCLeaveScript = lua.Script{
-	Name:        "rpc_leave",
-	SHA:         RPCLeaveSHA,
-	Source:      &scripts.RPCLeave,
+	Name:   "rpc_leave",
+	SHA:    RPCLeaveSHA,
+	Source: &rpcLeaveSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/rpc_leave.lua", Line: 1},
+		{At: 2, File: "scripts/rpc_leave.lua", Line: 1},
+		{At: 37, File: "scripts/part/rpc_forget.lua", Line: 1},
+		{At: 48, File: "scripts/rpc_leave.lua", Line: 49},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 30,
+	WritesAfter: 31,
 	Keys: []lua.Key{
 		{Name: "nodes", Type: "zset"},
 		{Name: "about", Type: "hash"},

@@ -4,20 +4,29 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed rpc_nodes.lua
+var rpcNodesSource string
+
 // RPCNodesSHA is the SHA-1 of rpc_nodes.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCNodesSHA = "31f624df97b420f59994c92e20206386cda0a6d3"
+const RPCNodesSHA = "b89b0487ec6a9dfaf15a30e8201d925f000cf52f"
 
 // RPCNodesScript is scripts/rpc_nodes.lua.
 var RPCNodesScript = lua.Script{
-	Name:     "rpc_nodes",
-	SHA:      RPCNodesSHA,
-	Source:   &scripts.RPCNodes,
+	Name:   "rpc_nodes",
+	SHA:    RPCNodesSHA,
+	Source: &rpcNodesSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/rpc_nodes.lua", Line: 1},
+		{At: 2, File: "scripts/rpc_nodes.lua", Line: 1},
+		{At: 18, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 22, File: "scripts/rpc_nodes.lua", Line: 23},
+	},
 	Retry:    lua.RetrySafe,
 	ReadOnly: true,
 	Keys: []lua.Key{

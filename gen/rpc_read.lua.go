@@ -4,21 +4,30 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed rpc_read.lua
+var rpcReadSource string
+
 // RPCReadSHA is the SHA-1 of rpc_read.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCReadSHA = "f45433bb6a4a8ea92585ff663914216ed2845fe6"
+const RPCReadSHA = "4fc05ed46bf5bf51c5b73af2d4d8ff938d1657eb"
 
 // RPCReadScript is scripts/rpc_read.lua.
 var RPCReadScript = lua.Script{
-	Name:        "rpc_read",
-	SHA:         RPCReadSHA,
-	Source:      &scripts.RPCRead,
+	Name:   "rpc_read",
+	SHA:    RPCReadSHA,
+	Source: &rpcReadSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/rpc_read.lua", Line: 1},
+		{At: 2, File: "scripts/rpc_read.lua", Line: 1},
+		{At: 53, File: "scripts/part/rpc_publish.lua", Line: 1},
+		{At: 59, File: "scripts/rpc_read.lua", Line: 60},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 43,
+	WritesAfter: 44,
 	Keys: []lua.Key{
 		{Name: "chunks", Type: "hash"},
 	},

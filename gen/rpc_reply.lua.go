@@ -4,24 +4,33 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"math"
 	"strconv"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed rpc_reply.lua
+var rpcReplySource string
+
 // RPCReplySHA is the SHA-1 of rpc_reply.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RPCReplySHA = "61faf7683c3ed070b328f9c9c472096aa1306321"
+const RPCReplySHA = "23d2cf9f837d05d7a0a9c3af6ea465b936cbf74c"
 
 // RPCReplyScript is scripts/rpc_reply.lua.
 var RPCReplyScript = lua.Script{
-	Name:        "rpc_reply",
-	SHA:         RPCReplySHA,
-	Source:      &scripts.RPCReply,
+	Name:   "rpc_reply",
+	SHA:    RPCReplySHA,
+	Source: &rpcReplySource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/rpc_reply.lua", Line: 1},
+		{At: 2, File: "scripts/rpc_reply.lua", Line: 1},
+		{At: 46, File: "scripts/part/rpc_head.lua", Line: 1},
+		{At: 52, File: "scripts/rpc_reply.lua", Line: 53},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 68,
+	WritesAfter: 67,
 	Keys: []lua.Key{
 		{Name: "record", Type: "string"},
 	},

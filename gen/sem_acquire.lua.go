@@ -4,23 +4,44 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"strconv"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed sem_acquire.lua
+var semAcquireSource string
+
 // SemAcquireSHA is the SHA-1 of sem_acquire.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemAcquireSHA = "24996ea1467c03ddde9be55a8fd5528946248d52"
+const SemAcquireSHA = "d3d0e8b20bf171a3fed12f83302c24dc67c4aa9d"
 
 // SemAcquireScript is scripts/sem_acquire.lua.
 var SemAcquireScript = lua.Script{
-	Name:        "sem_acquire",
-	SHA:         SemAcquireSHA,
-	Source:      &scripts.SemAcquire,
+	Name:   "sem_acquire",
+	SHA:    SemAcquireSHA,
+	Source: &semAcquireSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/sem_acquire.lua", Line: 1},
+		{At: 2, File: "scripts/sem_acquire.lua", Line: 1},
+		{At: 56, File: "scripts/part/lock_floor.lua", Line: 1},
+		{At: 61, File: "scripts/sem_acquire.lua", Line: 62},
+		{At: 62, File: "scripts/part/now_us.lua", Line: 1},
+		{At: 69, File: "scripts/part/sem_state.lua", Line: 1},
+		{At: 81, File: "scripts/sem_acquire.lua", Line: 86},
+		{At: 85, File: "scripts/part/number.lua", Line: 1},
+		{At: 89, File: "scripts/part/sem_stay.lua", Line: 1},
+		{At: 96, File: "scripts/part/sem_hold.lua", Line: 1},
+		{At: 140, File: "scripts/sem_acquire.lua", Line: 151},
+		{At: 185, File: "scripts/part/notify.lua", Line: 1},
+		{At: 197, File: "scripts/part/sem_notify_beyond.lua", Line: 1},
+		{At: 207, File: "scripts/part/sem_due.lua", Line: 1},
+		{At: 225, File: "scripts/part/sem_grant.lua", Line: 1},
+		{At: 269, File: "scripts/sem_acquire.lua", Line: 288},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 91,
+	WritesAfter: 85,
 	Keys: []lua.Key{
 		{Name: "permits", Type: "zset"},
 		{Name: "queue", Type: "zset"},

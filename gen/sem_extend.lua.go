@@ -4,24 +4,35 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"math"
 	"strconv"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed sem_extend.lua
+var semExtendSource string
+
 // SemExtendSHA is the SHA-1 of sem_extend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemExtendSHA = "bc1d48e2419ff7520b2ab757a2e84883b34fe527"
+const SemExtendSHA = "bb78ee6c15e85750ee784c6d286a77bb6af083f6"
 
 // SemExtendScript is scripts/sem_extend.lua.
 var SemExtendScript = lua.Script{
-	Name:        "sem_extend",
-	SHA:         SemExtendSHA,
-	Source:      &scripts.SemExtend,
+	Name:   "sem_extend",
+	SHA:    SemExtendSHA,
+	Source: &semExtendSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/sem_extend.lua", Line: 1},
+		{At: 2, File: "scripts/sem_extend.lua", Line: 1},
+		{At: 23, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 27, File: "scripts/sem_extend.lua", Line: 28},
+		{At: 33, File: "scripts/part/sem_stay.lua", Line: 1},
+		{At: 40, File: "scripts/sem_extend.lua", Line: 43},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 35,
+	WritesAfter: 33,
 	Keys: []lua.Key{
 		{Name: "permits", Type: "zset"},
 	},

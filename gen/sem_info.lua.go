@@ -4,19 +4,29 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed sem_info.lua
+var semInfoSource string
+
 // SemInfoSHA is the SHA-1 of sem_info.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemInfoSHA = "fcc93f91af90bda8a57834da34e6e9cd2391a124"
+const SemInfoSHA = "fea9499052c5a8b84037585a1e38eebdceb11c20"
 
 // SemInfoScript is scripts/sem_info.lua.
 var SemInfoScript = lua.Script{
-	Name:     "sem_info",
-	SHA:      SemInfoSHA,
-	Source:   &scripts.SemInfo,
+	Name:   "sem_info",
+	SHA:    SemInfoSHA,
+	Source: &semInfoSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/sem_info.lua", Line: 1},
+		{At: 2, File: "scripts/sem_info.lua", Line: 1},
+		{At: 26, File: "scripts/part/now_us.lua", Line: 1},
+		{At: 33, File: "scripts/part/sem_state.lua", Line: 1},
+		{At: 45, File: "scripts/sem_info.lua", Line: 48},
+	},
 	Retry:    lua.RetrySafe,
 	ReadOnly: true,
 	Keys: []lua.Key{

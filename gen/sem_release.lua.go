@@ -4,22 +4,41 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"strconv"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed sem_release.lua
+var semReleaseSource string
+
 // SemReleaseSHA is the SHA-1 of sem_release.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemReleaseSHA = "555f74d11d3270a67412b0d3b9ae0cc6b0c79d31"
+const SemReleaseSHA = "9c044505a06e3fecb3ccc5d73937331fb2081068"
 
 // SemReleaseScript is scripts/sem_release.lua.
 var SemReleaseScript = lua.Script{
-	Name:        "sem_release",
-	SHA:         SemReleaseSHA,
-	Source:      &scripts.SemRelease,
+	Name:   "sem_release",
+	SHA:    SemReleaseSHA,
+	Source: &semReleaseSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/sem_release.lua", Line: 1},
+		{At: 2, File: "scripts/sem_release.lua", Line: 1},
+		{At: 32, File: "scripts/part/now_us.lua", Line: 1},
+		{At: 39, File: "scripts/part/sem_state.lua", Line: 1},
+		{At: 51, File: "scripts/sem_release.lua", Line: 54},
+		{At: 57, File: "scripts/part/number.lua", Line: 1},
+		{At: 61, File: "scripts/part/sem_stay.lua", Line: 1},
+		{At: 68, File: "scripts/part/sem_hold.lua", Line: 1},
+		{At: 112, File: "scripts/part/notify.lua", Line: 1},
+		{At: 124, File: "scripts/sem_release.lua", Line: 135},
+		{At: 153, File: "scripts/part/sem_notify_beyond.lua", Line: 1},
+		{At: 163, File: "scripts/part/sem_due.lua", Line: 1},
+		{At: 181, File: "scripts/part/sem_grant.lua", Line: 1},
+		{At: 225, File: "scripts/sem_release.lua", Line: 242},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 57,
+	WritesAfter: 54,
 	Keys: []lua.Key{
 		{Name: "permits", Type: "zset"},
 		{Name: "queue", Type: "zset"},

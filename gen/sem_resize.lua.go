@@ -4,21 +4,39 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 
 	"github.com/luatomic/luatomic/lua"
-	"github.com/luatomic/luatomic/scripts"
 )
 
+//go:embed sem_resize.lua
+var semResizeSource string
+
 // SemResizeSHA is the SHA-1 of sem_resize.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SemResizeSHA = "7ce7e3f2d2013e375cf2de170b5e343a715e4acf"
+const SemResizeSHA = "a81ddd02fcf940ab9ff0dbea780d836b8de98292"
 
 // SemResizeScript is scripts/sem_resize.lua.
 var SemResizeScript = lua.Script{
-	Name:        "sem_resize",
-	SHA:         SemResizeSHA,
-	Source:      &scripts.SemResize,
+	Name:   "sem_resize",
+	SHA:    SemResizeSHA,
+	Source: &semResizeSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/sem_resize.lua", Line: 1},
+		{At: 2, File: "scripts/sem_resize.lua", Line: 1},
+		{At: 30, File: "scripts/part/now_us.lua", Line: 1},
+		{At: 37, File: "scripts/part/sem_state.lua", Line: 1},
+		{At: 49, File: "scripts/sem_resize.lua", Line: 52},
+		{At: 56, File: "scripts/part/number.lua", Line: 1},
+		{At: 60, File: "scripts/part/sem_stay.lua", Line: 1},
+		{At: 67, File: "scripts/part/sem_hold.lua", Line: 1},
+		{At: 111, File: "scripts/part/notify.lua", Line: 1},
+		{At: 123, File: "scripts/part/sem_notify_beyond.lua", Line: 1},
+		{At: 133, File: "scripts/part/sem_due.lua", Line: 1},
+		{At: 151, File: "scripts/part/sem_grant.lua", Line: 1},
+		{At: 195, File: "scripts/sem_resize.lua", Line: 212},
+	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 57,
+	WritesAfter: 54,
 	Keys: []lua.Key{
 		{Name: "permits", Type: "zset"},
 		{Name: "queue", Type: "zset"},

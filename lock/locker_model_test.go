@@ -17,10 +17,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
-	"github.com/luatomic/luatomic/scripts"
 )
 
 var (
@@ -42,7 +42,8 @@ func guardedCount() *lua.Script {
 	}
 	return &lua.Script{
 		Name: "count", SHA: sum(source), Source: &source, Keys: []lua.Key{{Name: "counter", Type: "string"}},
-		Guarded: lua.Text{SHA: sum(scripts.Guard + source), Guard: &scripts.Guard, Source: &source},
+		Guarded: lua.Text{SHA: sum(*gen.QueueAckScript.Guarded.Guard + source),
+			Guard: gen.QueueAckScript.Guarded.Guard, Source: &source},
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
-	"github.com/luatomic/luatomic/scripts"
 )
 
 // A permit lasts through the millisecond of its score: every script says so, at a clock that stands still in it.
@@ -62,8 +61,9 @@ func TestAPermitLastsThroughItsLastMillisecond(t *testing.T) {
 	require.Empty(t, info[4])
 
 	guard := func(ends float64) error {
-		fixed := strings.Replace(scripts.Guard, "redis.call('TIME')", fmt.Sprintf("{'%d', '999'}", now/1000), 1)
-		require.NotEqual(t, scripts.Guard, fixed)
+		fixed := strings.Replace(*gen.QueueAckScript.Guarded.Guard, "redis.call('TIME')",
+			fmt.Sprintf("{'%d', '999'}", now/1000), 1)
+		require.NotEqual(t, *gen.QueueAckScript.Guarded.Guard, fixed)
 		require.NoError(t, c.ZAdd(t.Context(), key, redis.Z{Score: ends, Member: owner}).Err())
 		return c.Eval(t.Context(), fixed+"return 1", []string{key}, owner).Err()
 	}

@@ -70,7 +70,10 @@ type Error struct {
 	Outcome error
 	// Code is the first word of the server's error, such as WRONGTYPE. It is empty without a reply.
 	Code string
-	// Line is the line of the script's file that failed. It is 0 when unknown, and for the guard.
+	// File is the source in which the script failed: that of the script, of a fragment or of the guard. It is empty
+	// when unknown, and for a script without fragments that is embedded as it is.
+	File string
+	// Line is the line that failed, of File or else of the script. It is 0 when unknown.
 	Line int
 	// Tries is how often the call was sent.
 	Tries int
@@ -79,6 +82,7 @@ type Error struct {
 	// Err is the error that go-redis returned, without arguments of the call that the server quotes.
 	Err error
 
+	at        int // the line of the text that ran, without its guard
 	transient bool
 	notLoaded bool
 }
@@ -98,7 +102,10 @@ func (e *Error) Error() string {
 		text = strings.TrimRight(lineOfServer.ReplaceAllString(text, ""), ". ")
 	}
 	fmt.Fprintf(&b, ": %s (%s", text, title(e.Script, e.Guarded))
-	if e.Line > 0 {
+	switch {
+	case e.File != "":
+		fmt.Fprintf(&b, " at %s:%d", e.File, e.Line)
+	case e.Line > 0:
 		fmt.Fprintf(&b, ":%d", e.Line)
 	}
 	b.WriteString(")")

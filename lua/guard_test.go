@@ -13,7 +13,6 @@ import (
 	"github.com/luatomic/luatomic/gen"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
-	"github.com/luatomic/luatomic/scripts"
 )
 
 // held is a lease of a test.
@@ -24,7 +23,8 @@ func (h held) GuardToken() string { return h.token }
 
 // withGuard gives a script the guard of the locks and semaphores.
 func withGuard(s *lua.Script) *lua.Script {
-	s.Guarded = lua.Text{SHA: sha(scripts.Guard + *s.Source), Guard: &scripts.Guard, Source: s.Source}
+	guard := gen.QueueAckScript.Guarded.Guard
+	s.Guarded = lua.Text{SHA: sha(*guard + *s.Source), Guard: guard, Source: s.Source}
 	return s
 }
 
@@ -200,7 +200,7 @@ func TestEveryCheckOfTheGuardIsNeeded(t *testing.T) {
 	for _, c := range guardCases() {
 		want = append(want, c.want)
 	}
-	text := scripts.Guard
+	text := *gen.QueueAckScript.Guarded.Guard
 	require.Equal(t, want, outcome(text))
 	for _, change := range [][2]string{
 		{"kind == 'string'", "false"},

@@ -13,7 +13,6 @@ import (
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
-	"github.com/luatomic/luatomic/scripts"
 )
 
 func TestGuardedBatch(t *testing.T) {
@@ -209,7 +208,7 @@ func TestMarkedScriptsAreLoaded(t *testing.T) {
 	preload(t, lua.Guard(client, held{"k", "t"}), marked...)
 	for _, s := range marked {
 		require.Same(t, s.Source, s.Guarded.Source)
-		require.Equal(t, scripts.Guard+*s.Source, s.Guarded.String())
+		require.Equal(t, *gen.QueueAckScript.Guarded.Guard+*s.Source, s.Guarded.String())
 		known, err := client.ScriptExists(ctx, s.SHA, s.Guarded.SHA).Result()
 		require.NoError(t, err)
 		require.Equal(t, []bool{true, true}, known, s.Name)

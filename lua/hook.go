@@ -1,8 +1,10 @@
 package lua
 
 import (
+	"cmp"
 	"crypto/sha1"
 	"encoding/hex"
+	"strconv"
 	"sync"
 
 	"github.com/luatomic/luatomic/internal/luahook"
@@ -19,7 +21,7 @@ func (t Text) hooked(s *Script) Text {
 	if have, ok := rewritten.Load(t.SHA); ok {
 		return have.(Text)
 	}
-	source := luahook.Rewrite(s.Name, s.SHA, *t.Source)
+	source := luahook.Rewrite(s.Name, s.SHA, *t.Source, s.Place)
 	out := Text{Guard: t.Guard, Source: &source}
 	if t.Guard != nil && luahook.Guard != nil {
 		guard := luahook.Guard(digest(*t.Guard), *t.Guard)
@@ -28,6 +30,13 @@ func (t Text) hooked(s *Script) Text {
 	out.SHA = digest(out.String())
 	have, _ := rewritten.LoadOrStore(t.SHA, out)
 	return have.(Text)
+}
+
+// Place names a line of the script's text by its source: scripts/part/now_us.lua:3. Lines that a server names, in
+// errors and in its log, are lines of the text.
+func (s *Script) Place(line int) string {
+	file, n := place(s.Lines, line)
+	return cmp.Or(file, s.Name) + ":" + strconv.Itoa(n)
 }
 
 func digest(text string) string {

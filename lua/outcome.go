@@ -39,7 +39,7 @@ func classify(cmd *command, err error) *Error {
 	default:
 		e.Outcome, e.transient = ErrNotExecuted, true
 	}
-	if e.Outcome == ErrExecutedInPart && cmd.program.script.unwritten(e.Line) {
+	if e.Outcome == ErrExecutedInPart && cmd.program.script.unwritten(e.at) {
 		e.Outcome = ErrNotExecuted // there is no write that could stay
 	}
 	e.Err = unquoted.Error(e.Err)
@@ -67,7 +67,8 @@ func isReply(err error) bool {
 func classifyReply(s *Script, ran Text, e *Error, text string) {
 	code, _, _ := strings.Cut(text, " ")
 	at, inside := position(ran.SHA, text)
-	e.Code, e.Line = code, ran.scriptLine(at)
+	e.Code, e.at = code, ran.scriptLine(at)
+	e.File, e.Line = s.place(ran, at)
 	switch {
 	case temporary(code, inside):
 		e.Outcome, e.transient = ErrNotExecuted, true

@@ -272,6 +272,37 @@ func TestServerErrorsNameScriptAndLine(t *testing.T) {
 	}
 }
 
+// An error in a script with fragments names the file and line of the source, of the fragment or of the guard; which
+// commands write stays a matter of the text that ran.
+func TestServerErrorsNameTheFragment(t *testing.T) {
+	t.Parallel()
+	client := luatomictest.Client(t)
+	s := newScript("folded", "local key = KEYS[1]\nredis.call('GET', key)\nreturn redis.call('SET', key)",
+		lua.RetrySafe)
+	s.Lines = []lua.Lines{{At: 1, File: "scripts/folded.lua", Line: 7}, {At: 2, File: "scripts/part/set.lua", Line: 1}}
+	s.WritesAfter = 3
+	require.Equal(t, "scripts/folded.lua:7", s.Place(1))
+	require.Equal(t, "scripts/part/set.lua:2", s.Place(3))
+	_, err := runInt(within(t, 10*time.Second), client, s, luatomictest.Namespace(t))
+	e := requireOutcome(t, err, lua.ErrNotExecuted)
+	require.Equal(t, "scripts/part/set.lua", e.File)
+	require.Equal(t, 2, e.Line)
+	require.Contains(t, err.Error(), "(folded at scripts/part/set.lua:2)")
+
+	plain := newScript("plain", "return 1", lua.RetrySafe)
+	require.Equal(t, "plain:3", plain.Place(3))
+	guard := "do\n  local lease, token = table.remove(KEYS), table.remove(ARGV)\n" +
+		"  redis.call('INCR', lease, token)\nend\n"
+	text := guard + *s.Source
+	s.Guarded = lua.Text{SHA: sha(text), Guard: &guard, Source: s.Source}
+	s.GuardLines = []lua.Lines{{At: 1, File: "scripts/guard.lua", Line: 1}}
+	name := luatomictest.Namespace(t)
+	_, err = runInt(within(t, 10*time.Second), lua.Guard(client, held{"{" + name + "}k", "t"}), s, "{"+name+"}a")
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, "scripts/guard.lua", e.File)
+	require.Equal(t, 3, e.Line)
+}
+
 func TestWrongTypeNamesTheKeyAndBothTypes(t *testing.T) {
 	t.Parallel()
 	client, key := luatomictest.Client(t), luatomictest.Namespace(t)

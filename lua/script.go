@@ -96,6 +96,8 @@ type Script struct {
 	SHA string
 	// Source points to the embedded text.
 	Source *string
+	// Lines tells where the lines of the text come from. It is nil where the source is the text itself.
+	Lines []Lines
 	// Retry is the declared retry class.
 	Retry Retry
 	// ReadOnly scripts are sent as EVALSHA_RO and may run on a replica, on a client of that replica. A ClusterClient
@@ -117,6 +119,8 @@ type Script struct {
 	// Guarded is the script behind its guard, which Guard runs; zero if the header has no @guard. It has one more key
 	// and one more argument, in the last place.
 	Guarded Text
+	// GuardLines tells where the lines of the guard come from.
+	GuardLines []Lines
 }
 
 // Text is the text that a server runs: the file of a script, or two files joined.
@@ -127,6 +131,28 @@ type Text struct {
 	Guard *string
 	// Source points to the text of the script.
 	Source *string
+}
+
+// Lines are lines of a text, from At to where the next ones begin, that are lines of one file, from Line on: of the
+// script's source, of a fragment or of the guard.
+type Lines struct {
+	At   int
+	File string
+	Line int
+}
+
+// place returns the file and line from which a line of a text comes; no file where that is not known.
+func place(all []Lines, line int) (file string, at int) {
+	for _, l := range all {
+		if line < l.At {
+			break
+		}
+		file, at = l.File, l.Line+line-l.At
+	}
+	if file == "" {
+		return "", line
+	}
+	return file, at
 }
 
 // String returns the whole text, as SCRIPT LOAD sends it. It is empty for the zero Text.
@@ -140,12 +166,26 @@ func (t Text) String() string {
 	return *t.Guard + *t.Source
 }
 
-// scriptLine maps a line of the whole text to the line of the script's own file, and a line of the guard to 0.
+// scriptLine maps a line of the whole text to a line of the script's own text, and a line of the guard to 0.
 func (t Text) scriptLine(line int) int {
 	if t.Guard != nil {
 		line -= strings.Count(*t.Guard, "\n")
 	}
 	return max(line, 0)
+}
+
+// place maps a line of the whole text to a line of a source.
+func (s *Script) place(t Text, line int) (file string, at int) {
+	own := t.scriptLine(line)
+	switch {
+	case line > 0 && own > 0:
+		return place(s.Lines, own)
+	case line > 0:
+		if file, at = place(s.GuardLines, line); file != "" {
+			return file, at
+		}
+	}
+	return "", 0
 }
 
 func (s *Script) file(guarded bool) Text {

@@ -95,9 +95,9 @@ func shiftClock() {
 		`return {string.format('%.0f', math.floor(us / 1000000)), string.format('%.0f', us % 1000000)} end end ` +
 		`return setmetatable({call = shifted(real.call), pcall = shifted(real.pcall)}, {__index = real}) end)(redis) `
 	mutant := luahook.Rewrite // of luagen mutate
-	luahook.Rewrite = func(name, sha, source string) string {
+	luahook.Rewrite = func(name, sha, source string, at func(int) string) string {
 		if mutant != nil {
-			source = mutant(name, sha, source)
+			source = mutant(name, sha, source, at)
 		}
 		return shift + source
 	}

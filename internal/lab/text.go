@@ -24,7 +24,7 @@ func text(s *lua.Script) string {
 	if luahook.Rewrite == nil {
 		return *s.Source
 	}
-	return luahook.Rewrite(s.Name, s.SHA, *s.Source)
+	return luahook.Rewrite(s.Name, s.SHA, *s.Source, s.Place)
 }
 
 // Digest returns the digest that a client sends for a script, that of Text.

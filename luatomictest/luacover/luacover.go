@@ -42,7 +42,7 @@ func init() {
 		c := &collector{dir: dir, channel: luacover.Channel, servers: map[string]*server{}, seen: map[string]bool{},
 			asked: map[string]bool{}}
 		c.take = c.note
-		luahook.Rewrite = func(_, _, source string) string { return luacover.Mark(source) }
+		luahook.Rewrite = func(_, _, source string, _ func(int) string) string { return luacover.Mark(source) }
 		luahook.Guard = func(_, source string) string { return luacover.MarkGuard(source) }
 		luahook.Client, collecting = c.client, c
 	}
@@ -51,11 +51,11 @@ func init() {
 			asked: map[string]bool{}}
 		c.take = c.line
 		only := os.Getenv(OnlyVar)
-		luahook.Rewrite = func(name, _, source string) string {
+		luahook.Rewrite = func(name, _, source string, at func(int) string) string {
 			if only != "" && !slices.Contains(strings.Split(only, ","), name) {
 				return source
 			}
-			return luacover.Trace(name, source)
+			return luacover.Trace(name, source, at)
 		}
 		luahook.Client, collecting = c.client, c
 	}
@@ -71,7 +71,7 @@ func init() {
 			}
 			return source
 		}
-		luahook.Rewrite = func(_, sha, source string) string { return luahook.Guard(sha, source) }
+		luahook.Rewrite = func(_, sha, source string, _ func(int) string) string { return luahook.Guard(sha, source) }
 	}
 }
 

@@ -38,10 +38,9 @@ exit codes: that of the command if it fails, else 0, or 1 below -min; 2 wrong us
 
 // covered is a script and which of its statements ran.
 type covered struct {
-	file       string // as given
 	digest     string // scripts of the same bytes are one to the server: what ran of one, ran of all
-	profile    string // the name in a profile
 	unmarked   bool   // it has no room for marks
+	source     luagen.Runnable
 	statements []marks.Statement
 	ran        map[int]bool
 }
@@ -105,17 +104,11 @@ func scriptsOf(dirs string) ([]*covered, error) {
 	slices.Sort(files)
 	var list []*covered
 	for _, file := range slices.Compact(files) {
-		text, err := readLua(file)
+		source, err := readLua(file)
 		if err != nil {
 			return nil, fmt.Errorf("luagen: %w", err)
 		}
-		where, err := luagen.ImportPath(filepath.Dir(file))
-		if err != nil {
-			where = filepath.ToSlash(filepath.Dir(file))
-		}
-		c := coveredOf(text)
-		c.file, c.profile = file, path.Join(where, filepath.Base(file))
-		list = append(list, c)
+		list = append(list, coveredOf(source))
 	}
 	if len(list) == 0 {
 		return nil, errors.New("luagen: no scripts with a header below these folders: name others with -scripts")
@@ -124,21 +117,31 @@ func scriptsOf(dirs string) ([]*covered, error) {
 }
 
 // readLua reads a script that parses: of another one there is nothing to mark or to mutate.
-func readLua(file string) (string, error) {
-	text, err := os.ReadFile(file)
+func readLua(file string) (luagen.Runnable, error) {
+	source, err := luagen.ReadRunnable(file)
 	if err != nil {
-		return "", err
+		return source, err
 	}
-	if _, err := luaast.Parse(string(text)); err != nil {
-		return "", fmt.Errorf("%s:%w", file, err)
+	if _, err := luaast.Parse(source.Text); err != nil {
+		return source, fmt.Errorf("%s:%w", file, err)
 	}
-	return string(text), nil
+	return source, nil
 }
 
-func coveredOf(text string) *covered {
-	c := &covered{digest: marks.Digest(text), statements: marks.Statements(text), ran: map[int]bool{}}
+func coveredOf(source luagen.Runnable) *covered {
+	text := source.Text
+	c := &covered{source: source, digest: marks.Digest(text), statements: marks.Statements(text), ran: map[int]bool{}}
 	c.unmarked = len(c.statements) > 0 && marks.Mark(text) == text
 	return c
+}
+
+// inProfile names a file as go tool cover finds it.
+func inProfile(file string) string {
+	where, err := luagen.ImportPath(filepath.Dir(file))
+	if err != nil {
+		where = filepath.ToSlash(filepath.Dir(file))
+	}
+	return path.Join(where, filepath.Base(file))
 }
 
 // runCovered runs the command and reads what its test programs wrote.
@@ -226,10 +229,31 @@ func profile(list []*covered) []byte {
 			if c.ran[i] {
 				hit = 1
 			}
-			fmt.Fprintf(&b, "%s:%d.%d,%d.%d 1 %d\n", c.profile, s.Start.Line, s.Start.Col, s.End.Line, s.End.Col, hit)
+			file, from, to := c.span(s)
+			fmt.Fprintf(&b, "%s:%d.%d,%d.%d 1 %d\n", inProfile(file), from.Line, from.Col, to.Line, to.Col, hit)
 		}
 	}
 	return b.Bytes()
+}
+
+// span is the place of a statement in its source. One that ends in another file ends there where its first line does.
+func (c *covered) span(s marks.Statement) (file string, from, to luagen.Pos) {
+	file, line := c.source.Place(s.Start.Line)
+	from = luagen.Pos{Line: line, Col: max(1, s.Start.Col-c.source.Shift(s.Start.Line))}
+	end, line := c.source.Place(s.End.Line)
+	if to = (luagen.Pos{Line: line, Col: max(1, s.End.Col-c.source.Shift(s.End.Line))}); end != file {
+		to = luagen.Pos{Line: from.Line, Col: from.Col + 1}
+	}
+	return file, from, to
+}
+
+// place is the line of a statement, or the file and the line of a fragment.
+func (c *covered) place(s marks.Statement) string {
+	file, line := c.source.Place(s.Start.Line)
+	if file == c.source.File {
+		return strconv.Itoa(line)
+	}
+	return fmt.Sprintf("%s:%d", file, line)
 }
 
 // printCoverage prints a line for each script, with the lines that did not run, and returns the share of all statements
@@ -240,12 +264,12 @@ func printCoverage(list []*covered, w io.Writer) float64 {
 		var missed []string
 		for i, s := range c.statements {
 			if !c.ran[i] {
-				missed = append(missed, strconv.Itoa(s.Start.Line))
+				missed = append(missed, c.place(s))
 			}
 		}
 		missed = slices.Compact(missed)
 		ran, all = ran+len(c.ran), all+len(c.statements)
-		line := fmt.Sprintf("%6.1f %%  %s", percentOf(len(c.ran), len(c.statements)), c.file)
+		line := fmt.Sprintf("%6.1f %%  %s", percentOf(len(c.ran), len(c.statements)), c.source.File)
 		switch {
 		case c.unmarked:
 			line += "  not known: no room for one more upvalue, which marks need"

@@ -14,6 +14,7 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/luatomictest/luacover"
 	marks "github.com/luatomic/luatomic/tools/luagen/luacover"
+	"github.com/luatomic/luatomic/tools/luagen/luagen"
 	"github.com/luatomic/luatomic/tools/luagen/luaprove"
 )
 
@@ -183,7 +184,7 @@ func TestCoverSaysThatAUserMayNotPublish(t *testing.T) {
 			require.Contains(t, stderr, "luagen "+verb+": what some scripts ran is not known: NOPERM", without)
 			require.Contains(t, stderr, "'"+without[1:]+"'")
 		}
-		m := mutation{dir: t.TempDir(), parallel: 1, scripts: []*mutated{{text: countScript}}}
+		m := mutation{dir: t.TempDir(), parallel: 1, scripts: []*mutated{{source: luagen.Runnable{Text: countScript}}}}
 		test := mutantTest{words: child}
 		failed, err := m.observe(t.Context(), &test)
 		require.NoError(t, err)
@@ -192,13 +193,15 @@ func TestCoverSaysThatAUserMayNotPublish(t *testing.T) {
 	}
 }
 
+func inCount(line int) string { return fmt.Sprintf("count.lua:%d", line) }
+
 // A script may use all locals that Lua allows: marks, reports and failing writes take none of them.
 func TestAScriptOfAllLocalsIsMarkedTracedAndProven(t *testing.T) {
 	t.Parallel()
 	client := luatomictest.Client(t)
 	full := strings.Replace(countScript, "local", strings.Repeat("local x\n", 198)+"local", 1)
 	for what, text := range map[string]string{
-		"marked": marks.Mark(full), "traced": marks.Trace("count", full),
+		"marked": marks.Mark(full), "traced": marks.Trace("count", full, inCount),
 		"proven": luaprove.Fault{Writes: "{}"}.Text(full, 0),
 	} {
 		require.NotEqual(t, full, text, what)
@@ -206,7 +209,7 @@ func TestAScriptOfAllLocalsIsMarkedTracedAndProven(t *testing.T) {
 		require.NoError(t, err, what)
 		require.Equal(t, 1, n, what)
 	}
-	require.Contains(t, marks.Trace("count", full), "luagen_to(redis.call(luagen_from(207,")
+	require.Contains(t, marks.Trace("count", full, inCount), "luagen_to(redis.call(luagen_from('count.lua:207',")
 }
 
 // Whether a test runs a script that has no room for marks is not known: its mutants meet all tests.

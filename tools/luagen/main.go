@@ -23,13 +23,14 @@ import (
 const usage = `luagen turns annotated Redis Lua scripts into typed Go functions.
 
 usage: luagen [-check] [-strict] [-interface] [-target names] [-pkg name] [dir]
-       luagen [-check] [-strict] [-interface] [-target names] [-pkg name] -scripts dir [-out dir]
+       luagen [-check] [-strict] [-interface] [-target names] [-pkg name] [-domain name] -scripts dir [-out dir]
        luagen VERB ...      vet, init, fix, prove, cover, trace, mutate, doc, editor; luagen VERB -h says more
 
-With dir (default "."), each x.lua gets its x.lua.go beside it.
-With -scripts, the Go goes to -out (default ".") and scripts.go, which embeds the texts, to the scripts' folder.
-Between the lines "--< part/y.lua" and "-->" of a script luagen writes the text of part/y.lua beside it.
+With dir (default "."), each x.lua gets its x.lua.go beside it; src/x.lua, which has fragments, its x.lua, too.
+With -scripts, the Go goes to -out (default "."), and the texts that it embeds.
+A line "--< part/y.lua" of a script stands for the text of part/y.lua, beside it or in the folder above.
 
+  -domain name  of the scripts, of several; it begins their names, as in queue_push
   -check        write nothing; print a diff and exit 1 if a generated file is not up to date
   -interface    print calls.go, too: the functions as an interface, and a fake for unit tests
   -out dir      folder of the generated Go
@@ -41,6 +42,7 @@ Between the lines "--< part/y.lua" and "-->" of a script luagen writes the text 
 examples:
   //go:generate go tool luagen
   //go:generate go tool luagen -scripts ../scripts -out .
+  //go:generate go tool luagen -domain queue -scripts ../../scripts/queue -out .
   go tool luagen -check -scripts scripts -out gen      (in CI)
 
 exit codes: 0 done, 1 the scripts have errors or -check found a difference, 2 wrong usage
@@ -82,9 +84,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 1
 	}
 	if check {
-		for _, d := range res.Drift {
-			printFinding(stderr, cfg, res, d)
-		}
 		return report(res.Changes, stdout)
 	}
 	if err := luagen.Apply(res.Changes); err != nil {
@@ -137,6 +136,7 @@ func parseArgs(args []string) (cfg luagen.Config, check bool, err error) {
 	flags.BoolVar(&check, "check", false, "")
 	flags.StringVar(&cfg.Out, "out", "", "")
 	flags.StringVar(&cfg.Package, "pkg", "", "")
+	flags.StringVar(&cfg.Domain, "domain", "", "")
 	flags.StringVar(&cfg.Scripts, "scripts", "", "")
 	flags.BoolVar(&cfg.Calls, "interface", false, "")
 	flags.BoolVar(&cfg.Strict, "strict", false, "")

@@ -124,25 +124,15 @@ func copyGolden(t *testing.T, dir string) {
 			to = filepath.Join(dir, "gen")
 		}
 		require.NoError(t, os.CopyFS(to, os.DirFS(want)))
-		if scripts := filepath.Join(from, "scripts"); isDir(scripts) {
-			require.NoError(t, os.CopyFS(filepath.Join(dir, "scripts"), os.DirFS(scripts)))
-			require.NoError(t, os.Rename(filepath.Join(to, "scripts.go"), filepath.Join(dir, "scripts", "scripts.go")))
-			continue
-		}
 		files, err := filepath.Glob(filepath.Join(from, "*.lua"))
 		require.NoError(t, err)
 		for _, file := range files {
 			if _, err := os.Stat(filepath.Join(to, filepath.Base(file))); err == nil {
-				continue // written anew, with its fragments
+				continue // written by luagen
 			}
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)
 			writeFile(t, filepath.Join(to, filepath.Base(file)), string(text))
 		}
 	}
-}
-
-func isDir(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
 }

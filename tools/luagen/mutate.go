@@ -1,13 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,8 +75,9 @@ type mutation struct {
 
 // mutated is a script under mutation.
 type mutated struct {
-	file, text, digest string
-	reasons            map[string]string // by "file: condition: false"
+	source  luagen.Runnable
+	digest  string
+	reasons map[string]string // by "file: condition: false"
 }
 
 // run prints the mutants that no test misses, and how many there are.
@@ -115,27 +116,40 @@ func (m *mutation) read(path string) error {
 		return err
 	}
 	for _, file := range files {
-		text, err := readLua(file)
+		source, err := readLua(file)
 		if err != nil {
 			return err
 		}
-		reasons, err := reasonsOf(cmp.Or(m.known, filepath.Join(filepath.Dir(file), "mutants.txt")))
-		if errors.Is(err, fs.ErrNotExist) && m.known == "" {
-			err = nil
-		}
+		reasons, err := m.reasons(filepath.Dir(file))
 		if err != nil {
 			return err
 		}
-		m.scripts = append(m.scripts, &mutated{file: file, text: text, digest: marks.Digest(text), reasons: reasons})
+		m.scripts = append(m.scripts, &mutated{source, marks.Digest(source.Text), reasons})
 	}
 	return nil
+}
+
+// reasons are those of mutants.txt beside a script and in the folder above, which domains share.
+func (m *mutation) reasons(dir string) (map[string]string, error) {
+	if m.known != "" {
+		return reasonsOf(m.known)
+	}
+	all := map[string]string{}
+	for _, dir := range []string{filepath.Join(dir, ".."), dir} {
+		some, err := reasonsOf(filepath.Join(dir, "mutants.txt"))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		maps.Copy(all, some)
+	}
+	return all, nil
 }
 
 // mutate prints those of a script, and how many there are.
 func (m *mutation) mutate(
 	ctx context.Context, script *mutated, tests []mutantTest, stdout io.Writer,
 ) (survivors int, err error) {
-	mutants, accepted := marks.Mutants(script.text), 0
+	mutants, accepted := marks.Mutants(script.source.Text), 0
 	fates := make([]fate, len(mutants))
 	err = m.each(ctx, len(mutants), func(i int) (err error) {
 		fates[i], err = m.survives(ctx, script, mutants[i], tests)
@@ -146,22 +160,22 @@ func (m *mutation) mutate(
 	}
 	for i, mutant := range mutants {
 		cond := oneLine(mutant.Cond)
-		reason := script.reason(mutant)
+		reason, at := script.reason(mutant), script.source.At(mutant.Line)
 		switch {
 		case !fates[i].missed:
 		case reason != "":
 			accepted++
-			fmt.Fprintf(stdout, "%s:%d: always %v is no fault: %s\n", script.file, mutant.Line, mutant.Holds, reason)
+			fmt.Fprintf(stdout, "%s: always %v is no fault: %s\n", at, mutant.Holds, reason)
 		case fates[i].ran == 0:
 			survivors++
-			fmt.Fprintf(stdout, "%s:%d: no test runs this condition: %s\n", script.file, mutant.Line, cond)
+			fmt.Fprintf(stdout, "%s: no test runs this condition: %s\n", at, cond)
 		default:
 			survivors++
-			fmt.Fprintf(stdout, "%s:%d: the tests pass when this condition is always %v: %s\n", script.file,
-				mutant.Line, mutant.Holds, cond)
+			fmt.Fprintf(stdout, "%s: the tests pass when this condition is always %v: %s\n", at, mutant.Holds,
+				cond)
 		}
 	}
-	fmt.Fprintf(stdout, "%s: mutants %d, of which the tests miss %d", script.file, len(mutants), survivors)
+	fmt.Fprintf(stdout, "%s: mutants %d, of which the tests miss %d", script.source.File, len(mutants), survivors)
 	if accepted > 0 {
 		fmt.Fprintf(stdout, ", and %d have a reason", accepted)
 	}
@@ -171,26 +185,12 @@ func (m *mutation) mutate(
 
 // reason returns why a mutant needs no test: that of the script, or of the fragment that its line is from.
 func (m *mutated) reason(mutant marks.Mutant) string {
-	for _, name := range append(fragmentsAt(m.text, mutant.Line), filepath.Base(m.file)) {
+	for _, name := range []string{m.source.Part(mutant.Line), filepath.Base(m.source.File)} {
 		if reason := m.reasons[fmt.Sprintf("%s: %s: %v", name, oneLine(mutant.Cond), mutant.Holds)]; reason != "" {
 			return reason
 		}
 	}
 	return ""
-}
-
-// fragmentsAt are the names of the fragments that a line of a script is part of.
-func fragmentsAt(text string, line int) []string {
-	var open []string
-	for i, s := range strings.Split(text, "\n")[:line] {
-		s = strings.TrimSpace(s)
-		if name, ok := strings.CutPrefix(s, "--<"); ok {
-			open = append(open, strings.TrimSpace(name))
-		} else if s == "-->" && i+1 < line && len(open) > 0 {
-			open = open[:len(open)-1]
-		}
-	}
-	return open
 }
 
 // each calls do with the numbers below n, some at a time, and returns its errors.

@@ -11,6 +11,7 @@ import (
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	marks "github.com/luatomic/luatomic/tools/luagen/luacover"
+	"github.com/luatomic/luatomic/tools/luagen/luagen"
 )
 
 func TestMutateNamesConditionsThatNoTestMisses(t *testing.T) {
@@ -80,30 +81,26 @@ func TestMutateTakesAFolder(t *testing.T) {
 // A fragment's condition has its reason once, for all scripts that have the fragment.
 func TestReasonsOfAFragment(t *testing.T) {
 	t.Parallel()
-	const text = `if a then
-end
---< part/one.lua
-if a then
-  --< part/two.lua
-  if b then
-  end
-  -->
-end
--->
-if b then
-end
-`
-	script := mutated{file: "scripts/take.lua", text: text, reasons: map[string]string{
+	dir := t.TempDir()
+	file := filepath.Join(dir, "src", "take.lua")
+	writeFile(t, file, "if a then\nend\n--< part/one.lua\nif b then\nend\n")
+	writeFile(t, filepath.Join(dir, "src", "part", "one.lua"), "if a then\n  --< part/two.lua\nend\n")
+	writeFile(t, filepath.Join(dir, "src", "part", "two.lua"), "if b then\nend\n")
+	source, err := luagen.ReadRunnable(file)
+	require.NoError(t, err)
+	script := mutated{source: source, reasons: map[string]string{
 		"part/one.lua: a: false": "first", "part/two.lua: b: false": "second", "take.lua: a: true": "third",
 	}}
 	got := map[string]string{}
-	for _, mutant := range marks.Mutants(text) {
+	for _, mutant := range marks.Mutants(source.Text) {
 		if reason := script.reason(mutant); reason != "" {
-			got[fmt.Sprintf("%d %v", mutant.Line, mutant.Holds)] = reason
+			at, err := filepath.Rel(filepath.Dir(file), source.At(mutant.Line))
+			require.NoError(t, err)
+			got[fmt.Sprintf("%s %v", filepath.ToSlash(at), mutant.Holds)] = reason
 		}
 	}
-	require.Equal(t, map[string]string{"1 true": "third", "4 false": "first", "4 true": "third", "6 false": "second"},
-		got)
+	require.Equal(t, map[string]string{"take.lua:1 true": "third", "part/one.lua:1 false": "first",
+		"part/one.lua:1 true": "third", "part/two.lua:1 false": "second"}, got)
 }
 
 // Beside others a test that fails once may have lacked time: only one that fails twice has noticed the mutant.

@@ -153,7 +153,7 @@ func (m *mutation) observe(ctx context.Context, test *mutantTest) (failed bool, 
 	}
 	list := make([]*covered, len(m.scripts))
 	for i, script := range m.scripts {
-		list[i] = coveredOf(script.text)
+		list[i] = coveredOf(script.source)
 	}
 	if err := readFolder(dir, list); err != nil {
 		return false, err

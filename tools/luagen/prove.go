@@ -5,8 +5,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/luatomic/luatomic/tools/luagen/luagen"
 	"github.com/luatomic/luatomic/tools/luagen/luaprove"
@@ -96,18 +96,28 @@ func parsedScripts(paths []string) (scripts []*luagen.Script, files []string, er
 			return nil, nil, fmt.Errorf("luagen: no scripts with a header below %q: name a folder of scripts", path)
 		}
 		for _, file := range found {
-			text, err := os.ReadFile(file)
+			source, err := luagen.ReadRunnable(file)
 			if err != nil {
-				return nil, nil, fmt.Errorf("luagen: %w", err)
+				return nil, nil, err
 			}
-			s, diags := luagen.Parse(filepath.Base(file), string(text))
+			s, diags := luagen.Parse(filepath.Base(file), source.Text)
 			if diags.HasErrors() || s.Body == nil {
 				return nil, nil, fmt.Errorf("%s: %v", file, diags)
 			}
+			s.Domain = domainOf(path, file)
 			scripts, files = append(scripts, s), append(files, file)
 		}
 	}
 	return scripts, files, nil
+}
+
+// domainOf is the folder of a script below that of all.
+func domainOf(path, file string) string {
+	dir, err := filepath.Rel(path, filepath.Dir(file))
+	if err != nil || dir == "." || filepath.Base(dir) == "src" || strings.HasPrefix(dir, "..") {
+		return ""
+	}
+	return filepath.ToSlash(dir)
 }
 
 func printProof(file string, s *luagen.Script, result luaprove.Result, err error, stdout, stderr io.Writer) int {

@@ -108,17 +108,15 @@ func TestInitAndFixKeepLineEnds(t *testing.T) {
 	}
 }
 
-// What stands between the markers of a fragment is written anew by the next run: fix puts nothing there, and gives no
-// name to a local that a fragment uses.
+// A fragment has its own file: fix binds names above it, and renames no local that a fragment uses.
 func TestFixLeavesFragmentsAlone(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "stock")
-	file := filepath.Join(dir, "see.lua")
-	writeFile(t, filepath.Join(dir, "part", "now.lua"), "local now = redis.call('TIME')[1]\n")
-	writeFile(t, filepath.Join(dir, "part", "mark.lua"), "redis.call('HSET', KEYS[1], seen, now)\n")
+	file := filepath.Join(dir, "src", "see.lua")
+	writeFile(t, filepath.Join(dir, "src", "part", "now.lua"), "local now = redis.call('TIME')[1]\n")
+	writeFile(t, filepath.Join(dir, "src", "part", "mark.lua"), "redis.call('HSET', KEYS[1], seen, now)\n")
 	writeFile(t, file, "--- See notes who looked, and when.\n---@contract dup-only\n---@retry never\n---@key h hash\n"+
-		"---@arg who string\n---@arg by string\n\n  --< part/now.lua\n  -->\nlocal seen = ARGV[1]\n--< "+
-		"part/mark.lua\n-->\n"+
+		"---@arg who string\n---@arg by string\n\n  --< part/now.lua\nlocal seen = ARGV[1]\n--< part/mark.lua\n"+
 		"redis.call('HSET', KEYS[1], ARGV[2], seen)\n")
 	for _, args := range [][]string{{dir}, {"fix", "-w", file}, {dir}, {"-check", dir}} {
 		code, stdout, stderr := command(args...)
@@ -127,6 +125,9 @@ func TestFixLeavesFragmentsAlone(t *testing.T) {
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Contains(t, string(text), "\n\nlocal h = KEYS[1]\nlocal who, by = ARGV[1], ARGV[2]\n  --< part/now.lua\n"+
-		"  local now = redis.call('TIME')[1]\n  -->\nlocal seen = who\n--< part/mark.lua\n"+
-		"redis.call('HSET', KEYS[1], seen, now)\n-->\nredis.call('HSET', h, by, seen)\n")
+		"local seen = who\n--< part/mark.lua\nredis.call('HSET', h, by, seen)\n")
+	text, err = os.ReadFile(filepath.Join(dir, "see.lua"))
+	require.NoError(t, err)
+	require.Contains(t, string(text), "\n  local now = redis.call('TIME')[1]\nlocal seen = who\n"+
+		"redis.call('HSET', KEYS[1], seen, now)\n")
 }

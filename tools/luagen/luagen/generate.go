@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -20,9 +20,8 @@ type File struct {
 // Result is the outcome of a run. Where it found an error, or under Config.Strict anything, there are no changes.
 type Result struct {
 	Changes []File
-	Drift   Diagnostics // where a script is not its fragment's text; its file is among the changes
 	Found   Diagnostics
-	Sources map[string]string // file name to text, for Diagnostic.Format; fragments as part/name.lua
+	Sources map[string]string // text by file below Config.Scripts, for Diagnostic.Format; fragments as part/name.lua
 }
 
 // Generate loads, puts in fragments, parses, checks and prints, and compares with the disk. It writes nothing.
@@ -31,31 +30,28 @@ func Generate(cfg Config) (Result, error) {
 	if err := CheckTargets(cfg.Targets); err != nil {
 		return res, err
 	}
-	sources, err := Load(cfg.Scripts)
-	if errors.Is(err, errNoScripts) {
-		return cfg.withoutScripts(res, err)
-	}
+	sources, err := cfg.sources()
 	if err != nil {
 		return res, err
 	}
 	t, err := cfg.resolve()
+	if len(sources) == 0 {
+		return cfg.withoutScripts(res, t)
+	}
 	if err != nil {
 		return res, err
 	}
-	parts, err := loadFragments(cfg.Scripts)
-	if err != nil {
-		return res, err
-	}
-	texts := res.expandAll(sources, parts)
-	if len(parts.found) > 0 {
-		res.Found = parts.found.sorted()
+	x := newExpander()
+	texts := res.expandAll(sources, x, cfg)
+	if len(x.found) > 0 {
+		res.Found = cfg.below(x.found).sorted()
 		return res, nil // what the scripts are is in doubt
 	}
-	scripts, guards := res.parseAll(texts, cfg.Targets)
+	scripts, guards := res.parseAll(texts, cfg)
 	if cfg.Calls {
 		res.Found = append(res.Found, checkCalls(scripts)...)
 	}
-	res.Found = append(res.Found, parts.unused()...).sorted()
+	res.Found = append(res.Found, cfg.below(x.unused(cfg.fragmentsOf()))...).sorted()
 	if cfg.Stops(res.Found) {
 		return res, nil
 	}
@@ -67,18 +63,15 @@ func Generate(cfg Config) (Result, error) {
 		res.Found = append(res.Found, clashes...).sorted()
 		return res, nil
 	}
-	changed, err := changes(files, cfg, t)
-	res.Changes = append(rewritten(texts, cfg.Scripts), changed...)
+	res.Changes, err = changes(append(cfg.luaFiles(texts), files...), cfg, t)
 	return res, err
 }
 
 // withoutScripts is the run whose last script is gone: what was made from it is stale.
-func (c Config) withoutScripts(res Result, none error) (Result, error) {
-	if t, err := c.resolve(); err == nil {
-		res.Changes = staleFiles(c, t, nil)
-	}
-	if len(res.Changes) == 0 {
-		return res, none
+func (c Config) withoutScripts(res Result, t target) (Result, error) {
+	if res.Changes = staleFiles(c, t, nil); len(res.Changes) == 0 {
+		return res, fmt.Errorf("luagen: %w in %q: write one there, or name another folder with -scripts",
+			errNoScripts, c.Scripts)
 	}
 	return res, nil
 }
@@ -86,28 +79,77 @@ func (c Config) withoutScripts(res Result, none error) (Result, error) {
 // Stops reports whether nothing is written after these findings.
 func (c Config) Stops(found Diagnostics) bool { return found.HasErrors() || c.Strict && len(found) > 0 }
 
-// expandAll puts the fragments into the scripts.
-func (res *Result) expandAll(sources []Source, parts *fragments) []expanded {
-	texts := make([]expanded, len(sources))
-	for i, src := range sources {
-		res.Sources[src.File] = src.Text
-		texts[i] = parts.expand(src)
-		res.Drift = append(res.Drift, texts[i].drift...)
+// fragmentsOf is the folder of the scripts that may have fragments.
+func (c Config) fragmentsOf() string {
+	if samePath(c.Scripts, c.Out) {
+		return filepath.Join(c.Scripts, srcDir)
 	}
-	for file, lines := range parts.lines {
-		res.Sources[file] = strings.Join(lines, "\n")
+	return c.Scripts
+}
+
+// below names the files of findings by their paths below the scripts' folder.
+func (c Config) below(found Diagnostics) Diagnostics {
+	for i, d := range found {
+		found[i].File = c.rel(d.File)
+	}
+	return found
+}
+
+func (c Config) rel(file string) string {
+	if rel, err := filepath.Rel(c.Scripts, file); err == nil {
+		return filepath.ToSlash(rel)
+	}
+	return filepath.ToSlash(file)
+}
+
+// expandAll puts the fragments into the scripts. One that is embedded as it lies on the disk has none.
+func (res *Result) expandAll(sources []Source, x *expander, cfg Config) []Runnable {
+	read := x.read
+	x.read = func(file string) (string, bool) {
+		text, ok := read(file)
+		if ok {
+			res.Sources[cfg.rel(file)] = text
+		}
+		return text, ok
+	}
+	texts := make([]Runnable, len(sources))
+	for i, src := range sources {
+		res.Sources[cfg.rel(src.File)] = src.Text
+		if cfg.embedsAsIs(src.File) {
+			texts[i] = Runnable{File: src.File, Text: src.Text}
+			x.refuse(src)
+			continue
+		}
+		texts[i] = x.runnable(src)
 	}
 	return texts
 }
 
+// embedsAsIs reports whether a source is the file that Go embeds.
+func (c Config) embedsAsIs(file string) bool {
+	return samePath(filepath.Dir(file), c.Out)
+}
+
+// luaFiles are the texts that Go embeds, where these are no sources.
+func (c Config) luaFiles(texts []Runnable) (files []File) {
+	for _, r := range texts {
+		if !c.embedsAsIs(r.File) {
+			files = append(files, File{filepath.Join(c.Out, filepath.Base(r.File)), []byte(r.Text)})
+		}
+	}
+	return files
+}
+
 // parseAll reads and checks the scripts and their guards.
-func (res *Result) parseAll(texts []expanded, targets []string) (scripts, guards []*Script) {
+func (res *Result) parseAll(texts []Runnable, cfg Config) (scripts, guards []*Script) {
 	all := make([]*Script, len(texts))
-	byFile, read := map[string]expanded{}, map[*Script]Diagnostics{}
-	for i, x := range texts {
-		s, diags := Parse(x.File, x.text)
-		s.targets = targets
-		all[i], byFile[x.File], read[s] = s, x, diags
+	byFile, read := map[string]Runnable{}, map[*Script]Diagnostics{}
+	for i, r := range texts {
+		s, diags := Parse(filepath.Base(r.File), r.Text)
+		if s.targets = cfg.Targets; !cfg.embedsAsIs(r.File) {
+			s.origin, s.from = originOf(r.File), r.origins()
+		}
+		all[i], byFile[s.File], read[s] = s, r, diags
 	}
 	scripts, guards, found := splitGuards(all)
 	for _, s := range scripts {
@@ -118,8 +160,34 @@ func (res *Result) parseAll(texts []expanded, targets []string) (scripts, guards
 		found = append(found, slices.DeleteFunc(read[g], ofHeader)...)
 		found = append(found, checkGuard(g)...)
 	}
-	res.Found = locate(append(found, Check(scripts)...).sorted(), byFile)
+	res.Found = cfg.below(located(append(found, Check(scripts)...).sorted(), byFile))
 	return scripts, guards
+}
+
+// located gives findings their place on the disk: those inside a fragment that of the fragment, once for all scripts.
+func located(found Diagnostics, scripts map[string]Runnable) Diagnostics {
+	seen := map[Diagnostic]bool{}
+	var out Diagnostics
+	for _, d := range found {
+		r, ok := scripts[d.File]
+		if !ok {
+			out = append(out, d)
+			continue
+		}
+		in := d
+		if d.File = r.File; r.from != nil {
+			d = r.locate(d)
+		}
+		if in.File = d.File; d.File != r.File {
+			in.Pos = d.Pos
+			if seen[in] {
+				continue
+			}
+			seen[in] = true
+		}
+		out = append(out, d)
+	}
+	return out.sorted()
 }
 
 // ofHeader reports a finding about a header that says nothing, or something wrong.
@@ -129,13 +197,6 @@ func emitAll(scripts, guards []*Script, cfg Config, t target) ([]File, error) {
 	files, err := guardFiles(guards, cfg, t)
 	if err != nil {
 		return nil, err
-	}
-	if !t.beside {
-		text, err := emitScripts(scripts, guards, t)
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, File{filepath.Join(cfg.Scripts, scriptsFile), text})
 	}
 	if cfg.Calls {
 		text, err := emitCalls(scripts, t)
@@ -167,10 +228,10 @@ func changes(files []File, cfg Config, t target) ([]File, error) {
 		case err != nil:
 			return nil, fmt.Errorf("luagen: %w", err)
 		case !sameLines(f, string(have)):
-			if !isGenerated(string(have)) {
+			if !isGenerated(string(have)) && !t.wrote(f.Path, string(have)) {
 				return nil, fmt.Errorf("luagen: %q is in the way and was not generated by luagen: move it", f.Path)
 			}
-			if !t.owns(f.Path, string(have)) {
+			if !strings.HasSuffix(f.Path, ".lua") && !t.owns(f.Path, string(have)) {
 				return nil, fmt.Errorf("luagen: %q was made from another folder of scripts: "+
 					"rename the script, give one folder another -out, or delete the file if that folder is gone",
 					f.Path)
@@ -190,36 +251,46 @@ func sameLines(f File, have string) bool {
 	return have == string(f.Text)
 }
 
-// staleFiles are generated files whose script is gone. Only a file that starts with luagen's own header counts, and of
-// the Go files one that was made from this folder of scripts: another may share the folder of the Go.
+// staleFiles are generated files whose script is gone. Only a file that starts with luagen's own header counts, of a
+// script without fragments one whose Go does, and of the Go files one that was made from this folder of scripts:
+// another may share the folder of the Go.
 func staleFiles(cfg Config, t target, keep map[string]bool) []File {
 	var out []File
-	look := func(path string) {
+	for _, path := range append(filesIn(cfg.Out, ".lua.go"), filepath.Join(cfg.Out, callsFile)) {
 		text, err := os.ReadFile(path)
 		if !keep[path] && err == nil && isGenerated(string(text)) && t.owns(path, string(text)) {
 			out = append(out, File{Path: path})
 		}
 	}
-	for _, path := range append(filesIn(cfg.Out, ".lua.go"), filepath.Join(cfg.Scripts, scriptsFile),
-		filepath.Join(cfg.Out, callsFile)) {
-		look(path)
+	for _, path := range filesIn(cfg.Out, ".lua") {
+		text, err := os.ReadFile(path)
+		if !keep[path] && err == nil && t.wrote(path, string(text)) {
+			out = append(out, File{Path: path})
+		}
 	}
 	return out
 }
 
-// owns reports whether a generated file was made from this target's folder of scripts.
-func (t target) owns(path, text string) bool {
-	switch name := filepath.Base(path); {
-	case name == callsFile:
-		return strings.HasPrefix(text, generated+callsOrigin(t)+doNotEdit)
-	case !strings.HasSuffix(name, ".lua.go"):
-		return true // it lies in the folder of the scripts
+// owns reports whether a generated Go file was made from this target's folder of scripts.
+func (t target) owns(file, text string) bool {
+	from := generatedFrom(text)
+	if filepath.Base(file) == callsFile {
+		return from == callsOrigin(t)
 	}
-	if !t.beside {
-		return strings.Contains(text, strconv.Quote(t.scriptsPath))
-	}
+	return slices.Contains(t.dirs, path.Dir(from))
+}
+
+// wrote reports whether a .lua file beside the Go was made from this target's folder of scripts: its first line says
+// so, or that of its Go, where it has no fragments.
+func (t target) wrote(file, text string) bool {
 	line, _, _ := strings.Cut(text, "\n")
-	return !strings.Contains(strings.TrimPrefix(line, generated), "/")
+	if from, ok := strings.CutPrefix(strings.TrimSuffix(line, "\r"), luaGenerated); ok {
+		return slices.Contains(t.dirs, path.Dir(strings.TrimSuffix(from, doNotEdit)))
+	}
+	code, err := os.ReadFile(file + ".go")
+	from := generatedFrom(string(code))
+	return err == nil && isGenerated(string(code)) && from != filepath.Base(file) &&
+		slices.Contains(t.dirs, path.Dir(from))
 }
 
 func isGenerated(text string) bool {

@@ -2,6 +2,7 @@ package luagen
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"go/format"
 	"path/filepath"
@@ -47,7 +48,7 @@ func splitGuards(all []*Script) (scripts, guards []*Script, found Diagnostics) {
 			continue
 		}
 		fail := func(message, cure string) {
-			found = append(found, Diagnostic{s.File, s.GuardPos, len(s.Guard), "F004", message, cure})
+			found = append(found, Diagnostic{s.File, s.GuardPos, len(s.Guard), "F003", message, cure})
 		}
 		switch g := byFile[s.Guard]; {
 		case g == nil:
@@ -76,7 +77,7 @@ func checkGuard(g *Script) Diagnostics {
 	}
 	newBody(s, &found).checkGlobals()
 	fail := func(pos luaast.Pos, width int, message, cure string) {
-		found = append(found, Diagnostic{g.File, Pos{pos.Line, pos.Col}, max(1, width), "F004", message, cure})
+		found = append(found, Diagnostic{g.File, Pos{pos.Line, pos.Col}, max(1, width), "F003", message, cure})
 	}
 	for _, stmt := range s.Body.Body {
 		e := stmt.Extent()
@@ -97,23 +98,16 @@ func checkGuard(g *Script) Diagnostics {
 	return found
 }
 
-// guardVar is the variable that holds the text of a guard, as seen from the generated file.
-func (e *emitter) guardVar() string {
-	if e.beside {
-		return lowerFirst(e.guardFile.GoName) + "Source"
-	}
-	return e.scriptsName() + "." + e.guardFile.GoName
-}
+// guardVar is the variable that holds the text of a guard.
+func (e *emitter) guardVar() string { return lowerFirst(e.guardFile.GoName) + "Source" }
 
-// guardFiles embed the guards that stand beside the generated Go.
+// guardFiles embed the guards.
 func guardFiles(guards []*Script, cfg Config, t target) ([]File, error) {
-	if !t.beside {
-		return nil, nil // scripts.go has them
-	}
 	var files []File
 	for _, g := range guards {
 		var b bytes.Buffer
-		fmt.Fprintf(&b, "%s%s%s\n\npackage %s\n\nimport _ \"embed\"\n\n", generated, g.File, doNotEdit, t.pkg)
+		fmt.Fprintf(&b, "%s%s%s\n\npackage %s\n\nimport _ \"embed\"\n\n", generated, cmp.Or(g.origin, g.File),
+			doNotEdit, t.pkg)
 		fmt.Fprintf(&b, "//go:embed %s\nvar %sSource string\n", g.File, lowerFirst(g.GoName))
 		text, err := format.Source(b.Bytes())
 		if err != nil {

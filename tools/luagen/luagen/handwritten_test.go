@@ -24,16 +24,16 @@ func TestNamesOfThePackageAreTaken(t *testing.T) {
 			"which is declared in own.go",
 		"package gen\n\nvar lua = 1\n": "generated Go imports lua, which is " +
 			"declared in own.go",
-		"package gen\n\nfunc scripts() {}\n": "generated Go imports scripts, which is " +
-			"declared in own.go",
 		"package gen\n\ntype errors []error\n": "generated Go imports errors, which is " +
 			"declared in own.go",
 		"package gen\n\nvar time, embed = 1, 2\n": "",
 		"package gen\n\nconst FakeCalls = 1\n": "-interface makes the Go name FakeCalls, " +
 			"which is declared in own.go",
-		"package gen\n\ntype x struct{}\n\nfunc (x) Take() {}\n":           "",
-		"package gen\n\nfunc takeSource() {}\nfunc init() {}\nvar _ = 1\n": "",
-		"package gen_test\n\nfunc Take() {}\n":                             "",
+		"package gen\n\ntype x struct{}\n\nfunc (x) Take() {}\n": "",
+		"package gen\n\nfunc init() {}\nvar _ = 1\n":             "",
+		"package gen\n\nfunc takeSource() {}\n": "the script makes the Go name takeSource, which is " +
+			"declared in own.go",
+		"package gen_test\n\nfunc Take() {}\n": "",
 	} {
 		cfg := project(t, map[string]string{"scripts/take.lua": fmt.Sprintf(script, "Take")})
 		cfg.Calls = true
@@ -56,13 +56,6 @@ func TestNamesOfThePackageAreTaken(t *testing.T) {
 		require.Equal(t, want, res.Found[0].Message)
 		require.Empty(t, res.Changes)
 	}
-	// In the folder of the scripts the texts have the names of the functions.
-	cfg := project(t, map[string]string{"scripts/take.lua": fmt.Sprintf(script, "Take"),
-		"scripts/own.go": "package scripts\n\nvar Take = 1\n"})
-	res, err := luagen.Generate(cfg)
-	require.NoError(t, err)
-	require.Len(t, res.Found, 1)
-	require.Equal(t, "the script makes the Go name Take, which is declared in own.go", res.Found[0].Message)
 }
 
 // Two folders of scripts may share one of Go, but not a name in it.

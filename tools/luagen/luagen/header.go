@@ -97,7 +97,7 @@ func linesAbove(source string) int {
 		switch {
 		case strings.HasPrefix(text, "---"):
 			return count
-		case strings.HasPrefix(text, "--[") || atWord(text) != "" || markerIn(text).kind != noMarker,
+		case strings.HasPrefix(text, "--[") || atWord(text) != "" || markerIn(text).found,
 			!strings.HasPrefix(text, "--") && (text != "" || count == 0):
 			return 0
 		}
@@ -116,6 +116,9 @@ func (h *headerParser) split() []headerTag {
 			continue
 		}
 		text = strings.TrimRight(text, " \t\r")
+		if line == 1 && isExpanded(text) {
+			continue
+		}
 		body, ok := strings.CutPrefix(text, "---")
 		if ok {
 			h.checkText(text, line)
@@ -216,7 +219,7 @@ func (h *headerParser) declare(name string, pos Pos) {
 // finish checks what only the whole header shows.
 func (h *headerParser) finish() {
 	top := Pos{1, 1}
-	if h.end == 1 {
+	if h.end == 1 || h.end == 2 && h.Source != withoutOrigin(h.Source) {
 		h.partial = true // one finding says enough
 		h.fail(top, 1, "H006", "the script does not begin with a header",
 			"draft one with luagen init -w; the header is the unbroken block of --- lines at the top of the file")

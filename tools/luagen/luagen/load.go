@@ -6,6 +6,7 @@ import (
 	"go/build"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -21,6 +22,7 @@ type Config struct {
 	Strict  bool     // warnings stop the run, too
 	Calls   bool     // print calls.go, too: the functions as an interface, and a fake
 	Targets []string // where the scripts have to run, see TargetNames; none for no such rule
+	Domain  string   // of the scripts, of several; it begins their names: queue_push
 }
 
 // Source is one .lua file as loaded.
@@ -68,11 +70,10 @@ func readScripts(dir string, embedded bool) ([]Source, error) {
 
 // target is a resolved Config: what the printed Go has to say about places.
 type target struct {
-	beside      bool
-	pkg         string // package of the generated functions
-	scriptsPkg  string // package of the embedded texts, when apart
-	scriptsPath string // its import path
-	scriptsBase string // the folder's name, for "from scripts/x.lua"
+	beside bool     // the scripts lie beside the Go, but for those with fragments
+	pkg    string   // package of the generated functions
+	dirs   []string // the folders of the sources, as generated files name them
+	domain string
 }
 
 func (c Config) resolve() (target, error) {
@@ -84,44 +85,78 @@ func (c Config) resolve() (target, error) {
 	if err != nil {
 		return target{}, fmt.Errorf("luagen: %w", err)
 	}
-	t := target{beside: scripts == out, scriptsBase: filepath.Base(scripts), pkg: c.Package}
+	t := target{beside: scripts == out, pkg: c.Package, domain: c.Domain}
 	if t.pkg == "" {
 		t.pkg = packageName(out)
 	}
 	if !token.IsIdentifier(t.pkg) || t.pkg == "_" {
 		return target{}, fmt.Errorf("luagen: %q is not a package name: give one with -pkg", t.pkg)
 	}
-	if t.beside {
-		return t, nil
+	if t.dirs = []string{originDir(scripts)}; t.beside {
+		t.dirs = []string{".", originDir(filepath.Join(scripts, srcDir))}
+	} else if above := originDir(filepath.Dir(scripts)); above != "." {
+		t.dirs = append(t.dirs, above)
 	}
-	t.scriptsPkg = packageName(scripts)
-	if !token.IsIdentifier(t.scriptsPkg) || t.scriptsPkg == "_" {
-		return target{}, fmt.Errorf("luagen: %q is not a package name: rename the folder of the scripts", t.scriptsPkg)
-	}
-	if t.scriptsPkg == "main" {
-		return target{}, fmt.Errorf(
-			"luagen: %q is a program, and none can be imported: give the scripts a folder of their own",
-			c.Scripts,
-		)
-	}
-	if t.scriptsPath, err = ImportPath(scripts); err != nil {
-		return target{}, err
-	}
-	return t, oneModule(scripts, out)
+	return t, nil
 }
 
-// oneModule reports scripts whose package, which luagen writes, is in another module than the Go: go.mod chooses the
-// version of that one, and it may have no scripts.go.
-func oneModule(scripts, out string) error {
-	at, _, err := moduleOf(scripts)
+// sources are the scripts of a run, and which of them are embedded as they lie on the disk. Where the Go lies beside
+// the scripts, those with fragments are in the folder src.
+func (c Config) sources() (all []Source, err error) {
+	plain, err := readScripts(c.Scripts, true)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("luagen: %w", err)
 	}
-	if of, _, err := moduleOf(out); err == nil && of != at {
-		return fmt.Errorf("luagen: the scripts are in the module of %q, the Go in that of %q: "+
-			"copy the scripts into that module, or name a folder of the other one with -out", at, of)
+	if !samePath(c.Scripts, c.Out) {
+		all = inDir(c.Scripts, plain)
+		return append(all, c.sharedGuards(all)...), nil
 	}
-	return nil
+	src := filepath.Join(c.Scripts, srcDir)
+	folded, err := readScripts(src, true)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("luagen: %w", err)
+	}
+	plain = slices.DeleteFunc(plain, func(p Source) bool {
+		line, _, _ := strings.Cut(p.Text, "\n")
+		return isExpanded(line) || slices.ContainsFunc(folded, func(f Source) bool { return f.File == p.File })
+	})
+	return append(inDir(c.Scripts, plain), inDir(src, folded)...), nil
+}
+
+func samePath(a, b string) bool {
+	one, err := filepath.Abs(a)
+	two, err2 := filepath.Abs(b)
+	return err == nil && err2 == nil && one == two
+}
+
+func inDir(dir string, list []Source) []Source {
+	for i := range list {
+		list[i].File = filepath.Join(dir, list[i].File)
+	}
+	return list
+}
+
+// sharedGuards are the guards in the folder above, which domains share.
+func (c Config) sharedGuards(scripts []Source) (guards []Source) {
+	if originDir(filepath.Join(c.Scripts, "..")) == "." {
+		return nil // the module's own folder holds no scripts
+	}
+	have := map[string]bool{}
+	for _, s := range scripts {
+		have[filepath.Base(s.File)] = true
+	}
+	for _, s := range scripts {
+		m := guardName.FindStringSubmatch(s.Text)
+		if m == nil || have[m[1]] {
+			continue
+		}
+		file := filepath.Join(c.Scripts, "..", m[1])
+		if text, err := os.ReadFile(file); err == nil {
+			have[m[1]] = true
+			guards = append(guards, Source{file, string(text)})
+		}
+	}
+	return guards
 }
 
 // packageName reads the name in the Go files of dir: of hand-written ones first, then of generated ones, of those that
@@ -153,7 +188,7 @@ func rank(file string) int {
 	if strings.HasSuffix(file, "_test.go") {
 		return tests
 	}
-	if strings.HasSuffix(file, ".lua.go") || filepath.Base(file) == scriptsFile {
+	if strings.HasSuffix(file, ".lua.go") {
 		return 1
 	}
 	if ok, err := build.Default.MatchFile(filepath.Split(file)); err == nil && !ok {
@@ -184,27 +219,29 @@ func ImportPath(dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("luagen: %w", err)
 	}
-	root, gomod, err := moduleOf(dir)
+	root, err := moduleRoot(dir)
 	if err != nil {
 		return "", err
+	}
+	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		return "", fmt.Errorf("luagen: %w", err)
 	}
 	rel, err := filepath.Rel(root, dir)
 	if err != nil {
 		return "", fmt.Errorf("luagen: %w", err)
 	}
-	return path.Join(modulePath(gomod), filepath.ToSlash(rel)), nil
+	return path.Join(modulePath(string(text)), filepath.ToSlash(rel)), nil
 }
 
-// moduleOf is the folder of the go.mod above dir, and its text.
-func moduleOf(dir string) (root, gomod string, err error) {
+// moduleRoot is the folder of the go.mod above an absolute path.
+func moduleRoot(dir string) (string, error) {
 	for at := dir; ; at = filepath.Dir(at) {
-		text, err := os.ReadFile(filepath.Join(at, "go.mod"))
-		if err == nil {
-			return at, string(text), nil
+		if _, err := os.Stat(filepath.Join(at, "go.mod")); err == nil {
+			return at, nil
 		}
 		if at == filepath.Dir(at) {
-			return "", "",
-				fmt.Errorf("luagen: no go.mod above %q: run go mod init, or keep the scripts beside the Go files", dir)
+			return "", fmt.Errorf("luagen: no go.mod above %q: run go mod init", dir)
 		}
 	}
 }

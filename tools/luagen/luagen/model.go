@@ -105,6 +105,7 @@ type Clause struct {
 type Script struct {
 	File       string // lock_release.lua
 	Stem       string // lock_release
+	Domain     string // the folder of its domain, for a reference; "" for none
 	GoName     string // LockRelease
 	Source     string
 	Doc        []string // prose lines, "" between paragraphs
@@ -135,6 +136,8 @@ type Script struct {
 	bare      bool                   // there is no header: only the body is judged
 	partial   bool                   // a line of the header could not be read
 	guardFile *Script                // the file of Guard; nil without one
+	origin    string                 // the source, as generated files name it; "" for File
+	from      []lineRun              // where its lines come from; nil where the source is what is embedded
 }
 
 // FixedKeys counts the keys before a variadic one.

@@ -17,12 +17,13 @@ func Reference(title string, scripts []*Script) string {
 	headings := map[string]int{}
 	for _, s := range scripts {
 		first, _, _ := strings.Cut(strings.Join(s.Doc, " "), ". ")
-		at := s.Stem
-		if n := headings[s.Stem]; n > 0 { // Markdown numbers headings of one text
+		title := inDomain(s.Domain, s.Stem)
+		at := title
+		if n := headings[title]; n > 0 { // Markdown numbers headings of one text
 			at += fmt.Sprint("-", n)
 		}
-		headings[s.Stem]++
-		r.item(fmt.Sprintf("[%s](#%s): %s", s.Stem, at, escaped(sentence(strings.TrimPrefix(first, s.GoName+" ")))))
+		headings[title]++
+		r.item(fmt.Sprintf("[%s](#%s): %s", title, at, escaped(sentence(strings.TrimPrefix(first, s.GoName+" ")))))
 	}
 	for _, s := range scripts {
 		r.script(s)
@@ -68,7 +69,7 @@ func (r *reference) prose(lines []string) {
 }
 
 func (r *reference) script(s *Script) {
-	r.printf("\n## %s\n\n", s.Stem)
+	r.printf("\n## %s\n\n", inDomain(s.Domain, s.Stem))
 	r.prose(s.Doc)
 	for _, k := range s.Keys {
 		r.key(k, s.Merge)

@@ -81,17 +81,33 @@ func VetSources(files []Source, targets []string) []Vetted {
 func vetSources(files []Source, o VetOptions, met func(file string) bool) []Vetted {
 	units := make([][]unit, len(files))
 	out := make([]Vetted, len(files))
-	tops, parts := declarers{}, fragmentsOf(files)
+	tops, x := declarers{}, newExpander()
+	given, onDisk := map[string]string{}, x.read
+	for _, src := range files {
+		given[filepath.Clean(src.File)] = src.Text
+	}
+	x.read = func(file string) (string, bool) {
+		if text, ok := given[filepath.Clean(file)]; ok {
+			return text, true
+		}
+		return onDisk(file)
+	}
 	for _, name := range o.Globals {
 		tops[name] = []string{""}
 	}
+	texts := make([]Runnable, len(files))
+	for i, src := range files {
+		if texts[i] = (Runnable{File: src.File, Text: src.Text}); hasUse(src) {
+			texts[i] = x.runnable(src)
+		}
+	}
 	for i, src := range files {
 		out[i] = Vetted{File: src.File, Source: src.Text}
-		if parts[filepath.Clean(src.File)] {
+		if x.used[filepath.Clean(src.File)] || isPart(src.File) && hasFragments(src.Text) {
 			continue // judged in each script that has it
 		}
 		var err error
-		if units[i], out[i].Skipped, err = unitsOf(src.File, src.Text); err != nil {
+		if units[i], out[i].Skipped, err = unitsOf(src.File, texts[i].Text); err != nil {
 			out[i].Found = Diagnostics{unread(src.File, err)}
 		}
 		for _, u := range units[i] {
@@ -106,22 +122,49 @@ func vetSources(files []Source, o VetOptions, met func(file string) bool) []Vett
 			}
 			out[i].vet(u, o.Targets, tops)
 		}
-		out[i].Found = out[i].Found.sorted()
 	}
-	return slices.DeleteFunc(out, func(v Vetted) bool { return v.Scripts+v.Skipped+v.Foreign+len(v.Found) == 0 })
+	return x.placed(out, texts)
 }
 
-// fragmentsOf are the files whose text others have between markers.
-func fragmentsOf(files []Source) map[string]bool {
-	parts := map[string]bool{}
-	for _, src := range files {
-		for line := range strings.SplitSeq(src.Text, "\n") {
-			if m := markerIn(line); m.kind == beginMarker {
-				parts[filepath.Join(filepath.Dir(src.File), filepath.FromSlash(m.file))] = true
-			}
+// hasUse reports whether a script has a fragment. What begins so in a script of another tool is a comment.
+func hasUse(src Source) bool {
+	if !strings.HasSuffix(src.File, ".lua") || isPart(src.File) {
+		return false
+	}
+	for line := range strings.Lines(src.Text) {
+		if m := markerIn(strings.TrimSuffix(line, "\n")); m.found && (m.name() != "" || hasHeader(src.Text)) {
+			return true
 		}
 	}
-	return parts
+	return false
+}
+
+// isPart reports whether a file lies in a folder of fragments.
+func isPart(file string) bool { return filepath.Base(filepath.Dir(file)) == partDir }
+
+// placed gives the findings their places in the sources: what is found in a fragment is a finding of its file, once.
+func (x *expander) placed(files []Vetted, texts []Runnable) []Vetted {
+	scripts, byFile := map[string]Runnable{}, map[string]int{}
+	all := x.found
+	for i := range files {
+		byFile[files[i].File], scripts[files[i].File] = i, texts[i]
+		all = append(all, files[i].Found...)
+		files[i].Found = nil
+	}
+	for _, d := range located(all, scripts) {
+		i, ok := byFile[d.File]
+		if !ok {
+			text, _ := x.read(d.File)
+			i = len(files)
+			byFile[d.File], files = i, append(files, Vetted{File: d.File, Source: text})
+		}
+		files[i].Found = append(files[i].Found, d)
+	}
+	for i := range files {
+		files[i].Found = files[i].Found.sorted()
+	}
+	slices.SortStableFunc(files, func(a, b Vetted) int { return strings.Compare(a.File, b.File) })
+	return slices.DeleteFunc(files, func(v Vetted) bool { return v.Scripts+v.Skipped+v.Foreign+len(v.Found) == 0 })
 }
 
 // unit is one script of a file.
@@ -306,6 +349,7 @@ func scriptFiles(path string, exclude ...string) ([]string, error) {
 				return fs.SkipDir
 			}
 		case e.IsDir() || strings.HasPrefix(name, ".") || strings.HasSuffix(name, ".lua.go"):
+		case strings.HasSuffix(name, ".lua") && isCopy(at):
 		case strings.HasSuffix(name, ".lua"), strings.HasSuffix(name, ".go"):
 			files = append(files, at)
 		}

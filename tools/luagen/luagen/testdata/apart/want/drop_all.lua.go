@@ -4,10 +4,13 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 
-	"example.com/app/scripts"
 	"github.com/luatomic/luatomic/lua"
 )
+
+//go:embed drop_all.lua
+var dropAllSource string
 
 // DropAllSHA is the SHA-1 of drop_all.lua, the digest that EVALSHA sends and SLOWLOG shows.
 const DropAllSHA = "48dbe4770cad0f52bd225e1d3d130f6197d65188"
@@ -17,16 +20,22 @@ const DropAllGuardedSHA = "54ae2d4f4f47f3a28d28df33045b2774fad43657"
 
 // DropAllScript is scripts/drop_all.lua.
 var DropAllScript = lua.Script{
-	Name:        "drop_all",
-	SHA:         DropAllSHA,
-	Source:      &scripts.DropAll,
+	Name:   "drop_all",
+	SHA:    DropAllSHA,
+	Source: &dropAllSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/drop_all.lua", Line: 1},
+	},
 	Retry:       lua.RetrySafe,
 	WritesAfter: 12,
 	MaxBytes:    100,
 	Keys: []lua.Key{
 		{Name: "keys", Variadic: true},
 	},
-	Guarded: lua.Text{SHA: DropAllGuardedSHA, Guard: &scripts.Guard, Source: &scripts.DropAll},
+	Guarded: lua.Text{SHA: DropAllGuardedSHA, Guard: &guardSource, Source: &dropAllSource},
+	GuardLines: []lua.Lines{
+		{At: 1, File: "scripts/guard.lua", Line: 1},
+	},
 }
 
 // DropAllParams are the keys and arguments of DropAll.

@@ -4,10 +4,13 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 
-	"example.com/app/scripts"
 	"github.com/luatomic/luatomic/lua"
 )
+
+//go:embed peek.lua
+var peekSource string
 
 // PeekSHA is the SHA-1 of peek.lua, the digest that EVALSHA sends and SLOWLOG shows.
 const PeekSHA = "e1b3e0105ef8bc34d2e39c2e8de8c25d8d3ec98b"
@@ -17,15 +20,21 @@ const PeekGuardedSHA = "aa502d9aebe05203d74eb3a8d24e5a3dd1f63fa5"
 
 // PeekScript is scripts/peek.lua.
 var PeekScript = lua.Script{
-	Name:     "peek",
-	SHA:      PeekSHA,
-	Source:   &scripts.Peek,
+	Name:   "peek",
+	SHA:    PeekSHA,
+	Source: &peekSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/peek.lua", Line: 1},
+	},
 	Retry:    lua.RetrySafe,
 	ReadOnly: true,
 	Keys: []lua.Key{
 		{Name: "stock", Type: "string"},
 	},
-	Guarded: lua.Text{SHA: PeekGuardedSHA, Guard: &scripts.Guard, Source: &scripts.Peek},
+	Guarded: lua.Text{SHA: PeekGuardedSHA, Guard: &guardSource, Source: &peekSource},
+	GuardLines: []lua.Lines{
+		{At: 1, File: "scripts/guard.lua", Line: 1},
+	},
 }
 
 // PeekParams are the keys and arguments of Peek.

@@ -4,20 +4,26 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 	"time"
 
-	"example.com/app/scripts"
 	"github.com/luatomic/luatomic/lua"
 )
+
+//go:embed queue_push.lua
+var queuePushSource string
 
 // QueuePushSHA is the SHA-1 of queue_push.lua, the digest that EVALSHA sends and SLOWLOG shows.
 const QueuePushSHA = "a6515df16d091982f73f5a288a0fbdd51d46371c"
 
 // QueuePushScript is scripts/queue_push.lua.
 var QueuePushScript = lua.Script{
-	Name:        "queue_push",
-	SHA:         QueuePushSHA,
-	Source:      &scripts.QueuePush,
+	Name:   "queue_push",
+	SHA:    QueuePushSHA,
+	Source: &queuePushSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/queue_push.lua", Line: 1},
+	},
 	WritesAfter: 12,
 	MaxBytes:    2097152,
 	Keys: []lua.Key{

@@ -4,19 +4,25 @@ package gen
 
 import (
 	"context"
+	_ "embed"
 
-	"example.com/app/scripts"
 	"github.com/luatomic/luatomic/lua"
 )
+
+//go:embed rpc_id.lua
+var rpcidSource string
 
 // RPCIDSHA is the SHA-1 of rpc_id.lua, the digest that EVALSHA sends and SLOWLOG shows.
 const RPCIDSHA = "b035c78278fb3331a60aa48bd3af9e23c0814526"
 
 // RPCIDScript is scripts/rpc_id.lua.
 var RPCIDScript = lua.Script{
-	Name:     "rpc_id",
-	SHA:      RPCIDSHA,
-	Source:   &scripts.RPCID,
+	Name:   "rpc_id",
+	SHA:    RPCIDSHA,
+	Source: &rpcidSource,
+	Lines: []lua.Lines{
+		{At: 1, File: "scripts/rpc_id.lua", Line: 1},
+	},
 	Retry:    lua.RetrySafe,
 	ReadOnly: true,
 	Keys: []lua.Key{

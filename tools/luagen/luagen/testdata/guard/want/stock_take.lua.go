@@ -29,6 +29,9 @@ var StockTakeScript = lua.Script{
 	},
 	Codes:   []string{"SOLD_OUT"},
 	Guarded: lua.Text{SHA: StockTakeGuardedSHA, Guard: &guardSource, Source: &stockTakeSource},
+	GuardLines: []lua.Lines{
+		{At: 1, File: "guard.lua", Line: 1},
+	},
 }
 
 // ErrStockTakeSoldOut is the error SOLD_OUT of stock_take.lua: fewer pieces are left.

@@ -1,3 +1,0 @@
-local a = 1
-  --< part/now.lua
--->

@@ -1,0 +1,4 @@
+local a = 1
+do
+  --< part/nested.lua
+end

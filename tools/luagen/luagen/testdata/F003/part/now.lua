@@ -1,1 +1,0 @@
-local time = redis.call('TIME')

@@ -1,3 +1,0 @@
-if redis.call('HGET', lock, 'o') == id then
-  redis.call('HDEL', lock, 'o', id)
-end

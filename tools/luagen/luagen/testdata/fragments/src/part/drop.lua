@@ -1,0 +1,1 @@
+redis.call('HDEL', lock, 'o', id)

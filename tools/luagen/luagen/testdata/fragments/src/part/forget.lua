@@ -1,0 +1,3 @@
+if redis.call('HGET', lock, 'o') == id then
+  --< part/drop.lua
+end
