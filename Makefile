@@ -17,11 +17,12 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 generate: ## write the generated Go anew from the scripts
-	$(GO) generate ./gen ./compat/... ./examples/...
+	$(GO) generate ./gen/... ./compat/... ./examples/...
 	$(GO) tool luagen doc -o docs/scripts.md scripts
 
 verify: ## fail if generated code or go.mod is not what its sources say
-	cd gen && $(GO) tool luagen -check -strict -scripts ../scripts -out .
+	for domain in $(notdir $(wildcard gen/*)); do (cd gen/$$domain && \
+	  $(GO) tool luagen -check -strict -domain $$domain -scripts ../../scripts/$$domain -out .) || exit 1; done
 	for dir in $(wildcard compat/*/internal/script) $(sort $(dir $(wildcard examples/*/*.lua))); do $(GO) tool luagen -check -strict $$dir || exit 1; done
 	$(GO) tool luagen doc -check -o docs/scripts.md scripts
 	for module in . otel prometheus; do (cd $$module && $(GO) mod tidy -diff) || exit 1; done
@@ -69,7 +70,7 @@ browser: redis ## the page in headless Chromium; SCREENS=FOLDER keeps its pictur
 cover-lua: redis ## which statements of all scripts the tests of the domains and of the dialects run; profile in cover-lua.out
 	$(GO) tool luagen cover -scripts scripts,compat -o cover-lua.out $(GO) test $(TESTFLAGS) . ./queue ./lock/... ./rpc ./compat/...
 
-mutate: redis ## which conditions of a script, or of a folder's, no test would miss; SCRIPT=scripts/lock_try.lua PKG=./lock RUN=Lock
+mutate: redis ## which conditions of a script, or of a folder's, no test would miss; SCRIPT=scripts/lock/try.lua PKG=./lock RUN=Lock
 	$(GO) tool luagen mutate $(ARGS) $(SCRIPT) $(GO) test -run '$(RUN)' $(PKG)
 
 precision: ## how often luagen's findings are right, on a sample of public scripts; fetches them

@@ -4,7 +4,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -13,21 +15,26 @@ import (
 // LOAD needs them loaded.
 func Scripts() []*lua.Script {
 	return []*lua.Script{
-		&gen.DelayedPromoteScript,
-		&gen.LockAcquireScript, &gen.LockAcquireAllScript, &gen.LockExtendScript, &gen.LockFenceScript,
-		&gen.LockForceScript, &gen.LockInfoScript, &gen.LockLeaveScript, &gen.LockNoteScript, &gen.LockReleaseScript,
-		&gen.LockTryScript,
-		&gen.SemAcquireScript, &gen.SemExtendScript, &gen.SemInfoScript,
-		&gen.SemReleaseScript, &gen.SemResizeScript,
-		&gen.QueueAckScript, &gen.QueueBuryScript, &gen.QueueCancelScript, &gen.QueueControlScript,
-		&gen.QueueExtendScript,
-		&gen.QueueFindScript, &gen.QueueMendScript, &gen.QueueNackScript, &gen.QueuePeekScript, &gen.QueuePushScript,
-		&gen.QueuePushBareScript, &gen.QueuePushManyScript, &gen.QueuePushOneScript, &gen.QueueReclaimScript,
-		&gen.QueueReportScript, &gen.QueueRequeueScript, &gen.QueueRescheduleScript,
-		&gen.QueueStatsScript, &gen.QueueTakeScript, &gen.QueueTrimScript,
-		&gen.RPCBindScript, &gen.RPCCallScript, &gen.RPCCancelScript, &gen.RPCCastScript, &gen.RPCChunkScript,
-		&gen.RPCCollectScript, &gen.RPCDecideScript, &gen.RPCFindScript, &gen.RPCJoinScript, &gen.RPCLeaveScript,
-		&gen.RPCNodesScript, &gen.RPCReadScript, &gen.RPCReplyScript,
+		&queuescript.PromoteScript,
+		&lockscript.AcquireScript, &lockscript.AcquireAllScript, &lockscript.ExtendScript, &lockscript.FenceScript,
+		&lockscript.ForceScript, &lockscript.InfoScript, &lockscript.LeaveScript, &lockscript.NoteScript,
+		&lockscript.ReleaseScript,
+		&lockscript.TryScript,
+		&lockscript.SemAcquireScript, &lockscript.SemExtendScript, &lockscript.SemInfoScript,
+		&lockscript.SemReleaseScript, &lockscript.SemResizeScript,
+		&queuescript.AckScript, &queuescript.BuryScript, &queuescript.CancelScript, &queuescript.ControlScript,
+		&queuescript.ExtendScript,
+		&queuescript.FindScript, &queuescript.MendScript, &queuescript.NackScript, &queuescript.PeekScript,
+		&queuescript.PushScript,
+		&queuescript.PushBareScript, &queuescript.PushManyScript, &queuescript.PushOneScript,
+		&queuescript.ReclaimScript,
+		&queuescript.ReportScript, &queuescript.RequeueScript, &queuescript.RescheduleScript,
+		&queuescript.StatsScript, &queuescript.TakeScript, &queuescript.TrimScript,
+		&rpcscript.BindScript, &rpcscript.CallScript, &rpcscript.CancelScript, &rpcscript.CastScript,
+		&rpcscript.ChunkScript,
+		&rpcscript.CollectScript, &rpcscript.DecideScript, &rpcscript.FindScript, &rpcscript.JoinScript,
+		&rpcscript.LeaveScript,
+		&rpcscript.NodesScript, &rpcscript.ReadScript, &rpcscript.ReplyScript,
 	}
 }
 

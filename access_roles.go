@@ -5,7 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/acl"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -90,7 +92,7 @@ func (o *AccessOptions) rights() rights {
 			r.add(queueKinds, []string{"{"}, queueScripts(true), "pubsub", "zadd", "subscribe",
 				"unsubscribe")
 		case RoleLock:
-			r.add(lockKinds, o.lockChannels(), scriptsOf("lock_", "sem_"), "publish", "subscribe", "unsubscribe")
+			r.add(lockKinds, o.lockChannels(), scriptsOf("lock_"), "publish", "subscribe", "unsubscribe")
 		case RoleCaller:
 			r.add(callKinds, []string{"rpc:{"}, callerScripts(), "get", "set", "hget", "unlink", "subscribe",
 				"unsubscribe")
@@ -140,27 +142,31 @@ func scriptsOf(begin ...string) (out []*lua.Script) {
 func queueScripts(consume bool) []*lua.Script {
 	if !consume {
 		return []*lua.Script{
-			&gen.QueuePushScript, &gen.QueuePushManyScript, &gen.QueuePushOneScript, &gen.QueuePushBareScript,
-			&gen.QueueStatsScript,
+			&queuescript.PushScript, &queuescript.PushManyScript, &queuescript.PushOneScript,
+			&queuescript.PushBareScript,
+			&queuescript.StatsScript,
 		}
 	}
 	return []*lua.Script{
-		&gen.DelayedPromoteScript, &gen.QueueAckScript, &gen.QueueExtendScript, &gen.QueueNackScript,
-		&gen.QueueReclaimScript, &gen.QueueReportScript, &gen.QueueStatsScript, &gen.QueueTakeScript,
-		&gen.QueueTrimScript,
+		&queuescript.PromoteScript, &queuescript.AckScript, &queuescript.ExtendScript, &queuescript.NackScript,
+		&queuescript.ReclaimScript, &queuescript.ReportScript, &queuescript.StatsScript, &queuescript.TakeScript,
+		&queuescript.TrimScript,
 	}
 }
 
 func callerScripts() []*lua.Script {
 	return []*lua.Script{
-		&gen.RPCCallScript, &gen.RPCCancelScript, &gen.RPCCastScript, &gen.RPCCollectScript, &gen.RPCDecideScript,
-		&gen.RPCFindScript, &gen.RPCJoinScript, &gen.RPCLeaveScript, &gen.RPCNodesScript, &gen.RPCReadScript,
+		&rpcscript.CallScript, &rpcscript.CancelScript, &rpcscript.CastScript, &rpcscript.CollectScript,
+		&rpcscript.DecideScript,
+		&rpcscript.FindScript, &rpcscript.JoinScript, &rpcscript.LeaveScript, &rpcscript.NodesScript,
+		&rpcscript.ReadScript,
 	}
 }
 
 func pageScripts() []*lua.Script {
 	return []*lua.Script{
-		&gen.LockInfoScript, &gen.QueueFindScript, &gen.QueuePeekScript, &gen.QueueStatsScript, &gen.RPCNodesScript,
-		&gen.SemInfoScript,
+		&lockscript.InfoScript, &queuescript.FindScript, &queuescript.PeekScript, &queuescript.StatsScript,
+		&rpcscript.NodesScript,
+		&lockscript.SemInfoScript,
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic"
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lock"
@@ -25,18 +25,16 @@ import (
 
 func TestScriptsAreAll(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("scripts/*.lua")
+	files, err := filepath.Glob("scripts/*/*.lua")
 	require.NoError(t, err)
+	files = slices.DeleteFunc(files, func(f string) bool { return strings.HasPrefix(f, "scripts/part/") })
 	names := make(map[string]bool)
 	for _, s := range luatomic.Scripts() {
-		names[s.Name+".lua"] = true
+		names["scripts/"+strings.Replace(s.Name, "_", "/", 1)+".lua"] = true
 	}
-	require.Len(t, luatomic.Scripts(), len(files)-1)
+	require.Len(t, luatomic.Scripts(), len(files))
 	for _, f := range files {
-		if filepath.Base(f) == "guard.lua" {
-			continue // no script, but what stands before some
-		}
-		require.Contains(t, names, filepath.Base(f), "add it to Scripts")
+		require.Contains(t, names, filepath.ToSlash(f), "add it to Scripts")
 	}
 }
 
@@ -88,9 +86,9 @@ func joinKnowing(ctx context.Context, admin, client *redis.Client, tag string) e
 	if err := held(ctx, admin, tag); err != nil {
 		return err
 	}
-	_, err := gen.LockAcquire(ctx, client, gen.LockAcquireParams{
+	_, err := lockscript.Acquire(ctx, client, lockscript.AcquireParams{
 		Lock: "lock:{" + tag + "}", Queue: "lockq:{" + tag + "}", Own: scriptcase.Own("me"), TTL: time.Minute,
-		Entry: scriptcase.EntryOf("me"), Fresh: gen.LockAcquireFreshKnows, Channel: "c:" + tag + ":",
+		Entry: scriptcase.EntryOf("me"), Fresh: lockscript.AcquireFreshKnows, Channel: "c:" + tag + ":",
 	})
 	return err
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
@@ -320,18 +320,18 @@ func BenchmarkLockPair(b *testing.B) {
 func BenchmarkGeneratedCall(b *testing.B) {
 	c, k := luatomictest.Client(b), luatomictest.Namespace(b)
 	owner := "nobody"
-	run := redis.NewScript(*gen.LockReleaseScript.Source)
+	run := redis.NewScript(*lockscript.ReleaseScript.Source)
 	b.Run("luatomic", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			_, err := gen.LockRelease(b.Context(), c, gen.LockReleaseParams{Lock: k, Owner: owner})
+			_, err := lockscript.Release(b.Context(), c, lockscript.ReleaseParams{Lock: k, Owner: owner})
 			lab.Fatal(b, err)
 		}
 	})
 	b.Run("raw-evalsha", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			_, err := c.EvalSha(b.Context(), gen.LockReleaseSHA, []string{k}, owner).Int64()
+			_, err := c.EvalSha(b.Context(), lockscript.ReleaseSHA, []string{k}, owner).Int64()
 			lab.Fatal(b, err)
 		}
 	})

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lua"
@@ -74,13 +74,13 @@ func bareCase(name string, n int) failpointCase {
 		c.HSet(ctx, "{"+k+"}:b", "there", "body")
 		return c.RPush(ctx, "{"+k+"}:r", "1:there").Err()
 	}, run: func(ctx context.Context, c lua.Client, k string) (string, error) {
-		p := gen.QueuePushBareParams{Ready: "{" + k + "}:r", Bodies: "{" + k + "}:b", Control: "{" + k + "}:c",
+		p := queuescript.PushBareParams{Ready: "{" + k + "}:r", Bodies: "{" + k + "}:b", Control: "{" + k + "}:c",
 			Wake:     "{" + k + "}:w",
 			Finished: "{" + k + "}:f"}
 		for i := range n {
-			p.Jobs = append(p.Jobs, gen.QueuePushBareJob{ID: fmt.Sprint("new", i), Body: []byte("B")})
+			p.Jobs = append(p.Jobs, queuescript.PushBareJob{ID: fmt.Sprint("new", i), Body: []byte("B")})
 		}
-		_, err := gen.QueuePushBare(ctx, c, p)
+		_, err := queuescript.PushBare(ctx, c, p)
 		return "", err
 	}}
 }
@@ -211,7 +211,7 @@ func failpointCases() []failpointCase {
 			takes(3), buries),
 		queueCase("queue_trim/some", hour, trims(queue.DeadLimits{Jobs: 1}), scriptcase.Pushes(named...),
 			takes(3), buries),
-		queueCase("delayed_promote/many", hour, scriptcase.Promotes,
+		queueCase("queue_promote/many", hour, scriptcase.Promotes,
 			scriptcase.Pushes(lab.Numbered(1000, time.Millisecond)...)),
 	}, otherCases(), semCases())
 }
@@ -244,11 +244,11 @@ func twoQueuesCase() failpointCase {
 		return err
 	}
 	take := func(ctx context.Context, c lua.Client, k string) (string, error) {
-		p := gen.QueueTakeParams{Max: 100, Bytes: 10_000, Token: 1, Since: 1}
+		p := queuescript.TakeParams{Max: 100, Bytes: 10_000, Token: 1, Since: 1}
 		for _, name := range []string{"first", "second"} {
 			p.Queues = append(p.Queues, scriptcase.TakeQueue("{"+k+"}{"+name+"}", "me"))
 		}
-		_, err := gen.QueueTake(ctx, c, p)
+		_, err := queuescript.Take(ctx, c, p)
 		return "", err
 	}
 	return failpointCase{"queue_take/two queues", prepare, take, nil}
@@ -332,7 +332,7 @@ func otherCases() []failpointCase {
 		more("queue_reclaim/awaited", awaited),
 		more("queue_requeue/awaited", awaited),
 		more("queue_reschedule/awaited", awaited),
-		more("delayed_promote/awaited", awaited),
+		more("queue_promote/awaited", awaited),
 		more("lock_acquire/lapsed", func(ctx context.Context, _ *testing.T, c *redis.Client, k string) error {
 			return c.Set(ctx, "lock:{"+k+"}", "2 7 0 - other 0 7200000 note", time.Hour).Err()
 		}),

@@ -38,14 +38,14 @@ func semCases() []failpointCase {
 		}
 	}
 	mine := map[string]float64{"p.me:2": lab.Future, "p.me:2\nmine": lab.Future, "p.old:3": lab.Past}
-	addCase(calls["sem_acquire"], "notified", with(5, map[string]float64{"p.a:3": lab.Past, "p.b:1": lab.Future}))
-	addCase(calls["sem_acquire"], "first", with(5, map[string]float64{"p.a:3": lab.Past, "p.b:1": lab.Future},
+	addCase(calls["lock_sem_acquire"], "notified", with(5, map[string]float64{"p.a:3": lab.Past, "p.b:1": lab.Future}))
+	addCase(calls["lock_sem_acquire"], "first", with(5, map[string]float64{"p.a:3": lab.Past, "p.b:1": lab.Future},
 		scriptcase.Standing("p.me:2")))
-	addCase(calls["sem_acquire"], "again", with(5, mine, scriptcase.Standing("p.me:2")))
-	addCase(calls["sem_release"], "notified", with(5, mine))
-	addCase(calls["sem_release"], "twice", with(5, mine, scriptcase.Standing("p.old:3"),
+	addCase(calls["lock_sem_acquire"], "again", with(5, mine, scriptcase.Standing("p.me:2")))
+	addCase(calls["lock_sem_release"], "notified", with(5, mine))
+	addCase(calls["lock_sem_release"], "twice", with(5, mine, scriptcase.Standing("p.old:3"),
 		scriptcase.Standing("p.gone:1")))
-	addCase(calls["sem_resize"], "notified", with(2, mine))
+	addCase(calls["lock_sem_resize"], "notified", with(2, mine))
 	return cases
 }
 
@@ -64,7 +64,7 @@ func (s *sweep) checkPermits(fault string, broken contents) {
 	if !ok {
 		first = []any{s.reply}
 	}
-	if s.script.Name != "sem_resize" {
+	if s.script.Name != "lock_sem_resize" {
 		require.Equal(s.t, first[0], reply[0], "retry after %s", fault)
 	}
 }

@@ -27,14 +27,14 @@ func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
 
 // What EVALSHA sends is the digest of the file as it lies in gen/, and the
 // server agrees. Behind its guard it is that of two files:
-// cat gen/guard.lua gen/x.lua | sha1sum.
+// cat gen/queue/guard.lua gen/queue/x.lua | sha1sum.
 func TestWhatYouReadIsWhatRedisRuns(t *testing.T) {
 	t.Parallel()
 	client := luatomictest.Client(t)
-	files, err := filepath.Glob("gen/*.lua")
+	files, err := filepath.Glob("gen/*/*.lua")
 	require.NoError(t, err)
 	require.Len(t, files, len(scriptcase.AllScripts)+1, "the scripts and the guard")
-	guard, err := os.ReadFile("gen/guard.lua")
+	guard, err := os.ReadFile("gen/queue/guard.lua")
 	require.NoError(t, err)
 	check := func(name, sha string, text []byte) {
 		sum := sha1.Sum(text)
@@ -45,7 +45,7 @@ func TestWhatYouReadIsWhatRedisRuns(t *testing.T) {
 	}
 	guarded := 0
 	for _, s := range scriptcase.AllScripts {
-		text, err := os.ReadFile(filepath.Join("gen", s.Name+".lua"))
+		text, err := os.ReadFile(filepath.Join("gen", strings.Replace(s.Name, "_", "/", 1)+".lua"))
 		require.NoError(t, err)
 		check(s.Name, s.SHA, text)
 		if s.Guarded.Source != nil {
@@ -154,22 +154,22 @@ func testLostReplies(t *testing.T, call scriptcase.ScriptCall, lost int) {
 // another word for what is done already. What they promise instead has tests of
 // its own beside each primitive.
 var repeatsDiffer = map[string]bool{
-	"queue_ack":       true, // gone
-	"queue_nack":      true, // not leased any more
-	"queue_bury":      true, // dead before
-	"queue_cancel":    true, // absent
-	"queue_reclaim":   true, // nothing left to return
-	"queue_requeue":   true, // not dead any more
-	"queue_trim":      true, // within the limits
-	"queue_mend":      true, // in order
-	"delayed_promote": true, // nothing left to move
-	"rpc_find":        true, // the dead ones are named once
-	"lock_release":    true, // no record
-	"lock_leave":      true, // not the owner any more
-	"rpc_decide":      true, // known
-	"rpc_reply":       true, // duplicate
-	"rpc_leave":       true, // not announced any more
-	"rpc_cancel":      true, // gone
+	"queue_ack":     true, // gone
+	"queue_nack":    true, // not leased any more
+	"queue_bury":    true, // dead before
+	"queue_cancel":  true, // absent
+	"queue_reclaim": true, // nothing left to return
+	"queue_requeue": true, // not dead any more
+	"queue_trim":    true, // within the limits
+	"queue_mend":    true, // in order
+	"queue_promote": true, // nothing left to move
+	"rpc_find":      true, // the dead ones are named once
+	"lock_release":  true, // no record
+	"lock_leave":    true, // not the owner any more
+	"rpc_decide":    true, // known
+	"rpc_reply":     true, // duplicate
+	"rpc_leave":     true, // not announced any more
+	"rpc_cancel":    true, // gone
 }
 
 // shape is what two runs must have in common: keys, types and sizes.
@@ -200,7 +200,7 @@ func TestKeysExpire(t *testing.T) {
 		t.Run(call.Script.Name, func(t *testing.T) {
 			t.Parallel()
 			ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-			fresh := regexp.MustCompile("^(rpc_join|lock_acquire|lock_try|sem_acquire|queue_push)").
+			fresh := regexp.MustCompile("^(rpc_join|lock_acquire|lock_try|lock_sem_acquire|queue_push)").
 				MatchString(call.Script.Name)
 			if !fresh {
 				require.NoError(t, call.Prepare(ctx, c, k))

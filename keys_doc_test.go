@@ -30,7 +30,7 @@ func TestDocsOfTheQueueNameTheKeysOfTheScripts(t *testing.T) {
 	for method, script := range map[string]string{
 		"Push": "queue_push", "PushAll": "queue_push_many", "Take": "queue_take", "Ack": "queue_ack",
 		"Nack":   "queue_nack",
-		"Extend": "queue_extend", "Reclaim": "queue_reclaim", "Promote": "delayed_promote", "BuryJobs": "queue_bury",
+		"Extend": "queue_extend", "Reclaim": "queue_reclaim", "Promote": "queue_promote", "BuryJobs": "queue_bury",
 		"Cancel": "queue_cancel", "Reschedule": "queue_reschedule", "Requeue": "queue_requeue", "Trim": "queue_trim",
 		"Pause": "queue_control", "Resume": "queue_control", "SetLimit": "queue_control", "Stats": "queue_stats",
 		"Release": "queue_nack", "Find": "queue_find", "Peek": "queue_peek", "Audit": "queue_mend",
@@ -78,7 +78,7 @@ func receiver(f *ast.FuncDecl) string {
 // suffixesOf are those of the keys in the header of a script.
 func suffixesOf(t *testing.T, script string) []string {
 	t.Helper()
-	text, err := os.ReadFile("scripts/" + script + ".lua")
+	text, err := os.ReadFile("scripts/" + strings.Replace(script, "_", "/", 1) + ".lua")
 	require.NoError(t, err)
 	s, found := luagen.Parse(script+".lua", string(text))
 	require.False(t, found.HasErrors(), script)

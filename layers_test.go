@@ -27,3 +27,19 @@ func TestDomainsDoNotKnowEachOther(t *testing.T) {
 		}
 	}
 }
+
+// A program that imports one domain embeds and compiles the scripts of that domain alone.
+func TestADomainBringsItsOwnScripts(t *testing.T) {
+	t.Parallel()
+	for _, domain := range []string{"queue", "lock", "rpc"} {
+		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./"+domain).Output()
+		require.NoError(t, err)
+		var scripts []string
+		for _, dep := range strings.Fields(string(out)) {
+			if strings.HasPrefix(dep, module+"gen") || strings.HasPrefix(dep, module+"scripts") {
+				scripts = append(scripts, dep)
+			}
+		}
+		require.Equal(t, []string{module + "gen/" + domain}, scripts)
+	}
+}

@@ -24,7 +24,7 @@ func TestPromisesOfEveryHeader(t *testing.T) {
 	tried, open := map[string]bool{}, map[string]string{}
 	calls := slices.Concat(slices.Collect(maps.Values(scriptcase.RawCalls(t)))...)
 	for _, subscribed := range []bool{false, true} {
-		if subscribed { // node n of the calls: rpc_call.lua records nothing for one that does not hear it
+		if subscribed { // node n of the calls: rpc/call.lua records nothing for one that does not hear it
 			require.NoError(t, lab.Subscribe(ctx, t, client, "hn"))
 		}
 		for _, call := range calls {

@@ -110,16 +110,16 @@ func each(tags []string, run func(string) error) error {
 
 // cases are what the calls of a script are about, in the order of their list, where it has more than one.
 var cases = map[string][]string{
-	"queue_push":   {"one job", "three, a name, a limit"},
-	"queue_peek":   {"ready", "scheduled", "leased", "dead"},
-	"lock_try":     {"free", "released before", "held"},
-	"lock_acquire": {"free", "lapsed, two dead waiters", "held, to wait", "lapsed, to wait behind two dead"},
-	"lock_release": {"nobody waits", "two dead waiters"},
-	"lock_force":   {"free it", "hand it over"},
-	"sem_acquire":  {"free", "lapsed, two dead waiters", "full, to wait", "lapsed, to wait behind two dead"},
-	"sem_release":  {"nobody waits", "two dead waiters", "not held"},
-	"rpc_decide":   {"a live node", "again, away from a dead node"},
-	"rpc_bind":     {"from another node", "end it"},
+	"queue_push":       {"one job", "three, a name, a limit"},
+	"queue_peek":       {"ready", "scheduled", "leased", "dead"},
+	"lock_try":         {"free", "released before", "held"},
+	"lock_acquire":     {"free", "lapsed, two dead waiters", "held, to wait", "lapsed, to wait behind two dead"},
+	"lock_release":     {"nobody waits", "two dead waiters"},
+	"lock_force":       {"free it", "hand it over"},
+	"lock_sem_acquire": {"free", "lapsed, two dead waiters", "full, to wait", "lapsed, to wait behind two dead"},
+	"lock_sem_release": {"nobody waits", "two dead waiters", "not held"},
+	"rpc_decide":       {"a live node", "again, away from a dead node"},
+	"rpc_bind":         {"from another node", "end it"},
 }
 
 // countedRows are all rows. Those of the scripts are what the list of valid calls has at run time.

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic"
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 )
 
 func memoryRows() []row {
@@ -118,15 +118,15 @@ func generatedRow() row {
 		"p50_us", []entrant{
 			{name: "generated", kind: ours, open: func(b *bench) (work, error) {
 				c := b.client(1)
-				p := gen.LockInfoParams{Lock: b.space + "{x}", Queue: b.space + "{x}q"}
+				p := lockscript.InfoParams{Lock: b.space + "{x}", Queue: b.space + "{x}q"}
 				return b.alone(1, func(ctx context.Context) error {
-					_, err := gen.LockInfo(ctx, c, p)
+					_, err := lockscript.Info(ctx, c, p)
 					return err
 				})
 			}},
 			{name: "EVALSHA", kind: raw, open: func(b *bench) (work, error) {
 				c := b.client(1)
-				sha, err := c.ScriptLoad(b.ctx, *gen.LockInfoScript.Source).Result()
+				sha, err := c.ScriptLoad(b.ctx, *lockscript.InfoScript.Source).Result()
 				if err != nil {
 					return nil, err
 				}
@@ -134,7 +134,7 @@ func generatedRow() row {
 				return b.alone(1, func(ctx context.Context) error { return c.EvalSha(ctx, sha, keys, 0).Err() })
 			}},
 			{name: "Script.Run", kind: peer, note: "go-redis", open: func(b *bench) (work, error) {
-				c, s := b.client(1), redis.NewScript(*gen.LockInfoScript.Source)
+				c, s := b.client(1), redis.NewScript(*lockscript.InfoScript.Source)
 				keys := []string{b.space + "{x}", b.space + "{x}q"}
 				return b.alone(1, func(ctx context.Context) error { return s.Run(ctx, c, keys, 0).Err() })
 			}},

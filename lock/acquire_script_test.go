@@ -8,13 +8,13 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-// These are the branches of lock_acquire.lua that the package reaches by an accident of time only.
+// These are the branches of lock/acquire.lua that the package reaches by an accident of time only.
 
 // sign is that of the record, its third field.
 func (k lockKeys) sign() string { return strings.Fields(k.text())[2] }
@@ -34,15 +34,15 @@ func (k lockKeys) inbox(channel, process string) *redis.PubSub {
 // A waiter that knows the lock to be held joins the queue in one command. Where the queue is gone, so is what it knew.
 func TestAWaiterThatKnowsJoinsTheQueueThatIsThere(t *testing.T) {
 	t.Parallel()
-	ask := gen.LockAcquireParams{Own: scriptcase.Own("b.1"), Entry: scriptcase.EntryOf("b.1"),
-		Fresh: gen.LockAcquireFreshKnows}
+	ask := lockscript.AcquireParams{Own: scriptcase.Own("b.1"), Entry: scriptcase.EntryOf("b.1"),
+		Fresh: lockscript.AcquireFreshKnows}
 	k := newLockKeys(t, scriptcase.WantedOther, time.Minute, scriptcase.EntryOf("a.1"))
-	require.Equal(t, gen.LockAcquireResult{Place: gen.LockAcquirePlaceJoined, Waiting: 2}, k.acquire(ask))
+	require.Equal(t, lockscript.AcquireResult{Place: lockscript.AcquirePlaceJoined, Waiting: 2}, k.acquire(ask))
 	require.Equal(t, []string{scriptcase.EntryOf("a.1"), scriptcase.EntryOf("b.1")}, k.entries())
 
 	k = newLockKeys(t, scriptcase.HeldByOther, time.Minute)
 	r := k.acquire(ask)
-	require.Equal(t, gen.LockAcquirePlaceJoined, r.Place)
+	require.Equal(t, lockscript.AcquirePlaceJoined, r.Place)
 	require.Equal(t, []string{scriptcase.EntryOf("b.1")}, k.entries(), "it is queued all the same")
 	require.Equal(t, "1", k.sign(), "and the holder's release sees that")
 
@@ -54,7 +54,7 @@ func TestAWaiterThatKnowsJoinsTheQueueThatIsThere(t *testing.T) {
 func TestAHolderConfirmsOnce(t *testing.T) {
 	t.Parallel()
 	k := newLockKeys(t, scriptcase.GrantedMe, 20*time.Second)
-	r := k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("me")})
+	r := k.acquire(lockscript.AcquireParams{Own: scriptcase.Own("me")})
 	require.True(t, r.Acquired)
 	require.Zero(t, r.Remaining, "the whole lease")
 	require.Equal(t, "1", k.sign())
@@ -62,7 +62,7 @@ func TestAHolderConfirmsOnce(t *testing.T) {
 
 	k = newLockKeys(t, scriptcase.WantedMe, 20*time.Second)
 	before := k.text()
-	r = k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("me")})
+	r = k.acquire(lockscript.AcquireParams{Own: scriptcase.Own("me")})
 	require.True(t, r.Acquired)
 	require.Positive(t, r.Remaining)
 	require.LessOrEqual(t, r.Remaining, 20*time.Second)
@@ -78,9 +78,9 @@ func TestAWaiterLeavesAnUnconfirmedGrantAsItIs(t *testing.T) {
 		scriptcase.HeldByOther: "1", scriptcase.WantedOther: "1", scriptcase.Record(7, 2, "other"): "2",
 	} {
 		k := newLockKeys(t, record, time.Minute)
-		r := k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("b.1"), Entry: scriptcase.EntryOf("b.1"),
-			Fresh: gen.LockAcquireFreshAsks})
-		require.Equal(t, gen.LockAcquirePlaceJoined, r.Place)
+		r := k.acquire(lockscript.AcquireParams{Own: scriptcase.Own("b.1"), Entry: scriptcase.EntryOf("b.1"),
+			Fresh: lockscript.AcquireFreshAsks})
+		require.Equal(t, lockscript.AcquirePlaceJoined, r.Place)
 		require.Equal(t, sign, k.sign(), record)
 	}
 }
@@ -89,7 +89,7 @@ func TestAWaiterLeavesAnUnconfirmedGrantAsItIs(t *testing.T) {
 func TestAFirstWaiterKeepsTheSignOfTheOthers(t *testing.T) {
 	t.Parallel()
 	k := newLockKeys(t, scriptcase.WantedOther, 0, scriptcase.EntryOf("b.1"), scriptcase.EntryOf("c.1"))
-	r := k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("b.1"), Entry: scriptcase.EntryOf("b.1")})
+	r := k.acquire(lockscript.AcquireParams{Own: scriptcase.Own("b.1"), Entry: scriptcase.EntryOf("b.1")})
 	require.True(t, r.Acquired)
 	require.Equal(t, "1", k.sign())
 	require.Equal(t, []string{scriptcase.EntryOf("c.1")}, k.entries())
@@ -103,7 +103,8 @@ func TestAProcessThatAsksIsNotDead(t *testing.T) {
 		channel := luatomictest.Namespace(t) + asks
 		k.inbox(channel, "a")
 		k.inbox(channel, "b")
-		k.acquire(gen.LockAcquireParams{Own: scriptcase.Own(asks), Entry: scriptcase.EntryOf(asks), Channel: channel})
+		k.acquire(lockscript.AcquireParams{Own: scriptcase.Own(asks), Entry: scriptcase.EntryOf(asks),
+			Channel: channel})
 		require.Equal(t, holder, strings.Fields(k.text())[4], "%s asks", asks)
 	}
 }
@@ -115,7 +116,7 @@ func TestAGrantIsKnownToAnotherProcess(t *testing.T) {
 		scriptcase.EntryOf("b.1"))
 	channel := luatomictest.Namespace(t)
 	a, b := k.inbox(channel, "a"), k.inbox(channel, "b")
-	r := k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("c.1"), Channel: channel})
+	r := k.acquire(lockscript.AcquireParams{Own: scriptcase.Own("c.1"), Channel: channel})
 	require.False(t, r.Acquired)
 	granted, err := a.ReceiveMessage(t.Context())
 	require.NoError(t, err)
@@ -133,7 +134,7 @@ func TestAForceNotifiesTheHolderThatLoses(t *testing.T) {
 		k := newLockKeys(t, scriptcase.Record(7, 0, "a.1"), lease)
 		channel := luatomictest.Namespace(t) + lease.String()
 		inbox := k.inbox(channel, "a")
-		r := k.force(gen.LockForceParams{Owner: "b.1", Channel: channel})
+		r := k.force(lockscript.ForceParams{Owner: "b.1", Channel: channel})
 		require.Equal(t, lease > 0, r.Done)
 		require.NoError(t, k.c.Publish(ctx, channel+"a", "end").Err())
 		message, err := inbox.ReceiveMessage(ctx)
@@ -150,9 +151,10 @@ func TestAnExtendConfirmsOnce(t *testing.T) {
 		scriptcase.HeldByMe: scriptcase.HeldByMe,
 	} {
 		k := newLockKeys(t, record, 20*time.Second)
-		r, err := gen.LockExtend(t.Context(), k.c, gen.LockExtendParams{Lock: k.lock, Owner: "me", TTL: time.Minute})
+		r, err := lockscript.Extend(t.Context(), k.c, lockscript.ExtendParams{Lock: k.lock, Owner: "me",
+			TTL: time.Minute})
 		require.NoError(t, err)
-		require.Equal(t, gen.LockExtendResultExtended, r)
+		require.Equal(t, lockscript.ExtendResultExtended, r)
 		require.Equal(t, after, k.text())
 		require.Greater(t, k.c.PTTL(t.Context(), k.lock).Val(), 30*time.Second)
 	}
@@ -168,38 +170,39 @@ func TestALockOfAnotherVersionIsRefused(t *testing.T) {
 		k := newLockKeys(t, record, time.Minute)
 		for name, call := range map[string]func() (any, error){
 			"acquire": func() (any, error) {
-				return gen.LockAcquire(ctx, k.c, gen.LockAcquireParams{Lock: k.lock, Queue: k.queue,
+				return lockscript.Acquire(ctx, k.c, lockscript.AcquireParams{Lock: k.lock, Queue: k.queue,
 					TTL: time.Minute, Own: own})
 			},
 			"acquire_all": func() (any, error) {
-				return gen.LockAcquireAll(ctx, k.c,
-					gen.LockAcquireAllParams{Locks: []string{k.lock}, Life: time.Minute, Own: own})
+				return lockscript.AcquireAll(ctx, k.c,
+					lockscript.AcquireAllParams{Locks: []string{k.lock}, Life: time.Minute, Own: own})
 			},
 			"extend": func() (any, error) {
-				return gen.LockExtend(ctx, k.c, gen.LockExtendParams{Lock: k.lock, Owner: "me", TTL: time.Minute})
+				return lockscript.Extend(ctx, k.c, lockscript.ExtendParams{Lock: k.lock, Owner: "me", TTL: time.Minute})
 			},
 			"fence": func() (any, error) {
-				return gen.LockFence(ctx, k.c, gen.LockFenceParams{Lock: k.lock, Owner: "me", Least: 8})
+				return lockscript.Fence(ctx, k.c, lockscript.FenceParams{Lock: k.lock, Owner: "me", Least: 8})
 			},
 			"force": func() (any, error) {
-				return gen.LockForce(ctx, k.c, gen.LockForceParams{Lock: k.lock, Queue: k.queue, Owner: "me", Own: own,
+				return lockscript.Force(ctx, k.c, lockscript.ForceParams{Lock: k.lock, Queue: k.queue, Owner: "me",
+					Own:  own,
 					Life: time.Minute})
 			},
 			"info": func() (any, error) {
-				return gen.LockInfo(ctx, k.c, gen.LockInfoParams{Lock: k.lock, Queue: k.queue, Max: 10})
+				return lockscript.Info(ctx, k.c, lockscript.InfoParams{Lock: k.lock, Queue: k.queue, Max: 10})
 			},
 			"leave": func() (any, error) {
-				return gen.LockLeave(ctx, k.c, gen.LockLeaveParams{Lock: k.lock, Queue: k.queue, Owner: "me"})
+				return lockscript.Leave(ctx, k.c, lockscript.LeaveParams{Lock: k.lock, Queue: k.queue, Owner: "me"})
 			},
 			"note": func() (any, error) {
-				return gen.LockNote(ctx, k.c, gen.LockNoteParams{Lock: k.lock, Owner: "me", Text: "x"})
+				return lockscript.Note(ctx, k.c, lockscript.NoteParams{Lock: k.lock, Owner: "me", Text: "x"})
 			},
 			"release": func() (any, error) {
-				return gen.LockRelease(ctx, k.c, gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "me",
+				return lockscript.Release(ctx, k.c, lockscript.ReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "me",
 					Whole: scriptcase.HeldByMe})
 			},
 			"try": func() (any, error) {
-				return gen.LockTry(ctx, k.c, gen.LockTryParams{Lock: k.lock, Own: own, Life: time.Minute})
+				return lockscript.Try(ctx, k.c, lockscript.TryParams{Lock: k.lock, Own: own, Life: time.Minute})
 			},
 		} {
 			_, err := call()
@@ -219,25 +222,25 @@ func TestLeavingLeavesTheRecordOfOthers(t *testing.T) {
 	for name, test := range map[string]struct {
 		record    string
 		lease     time.Duration
-		how       gen.LockLeaveHow
+		how       lockscript.LeaveHow
 		void      bool
 		stays     time.Duration // at least; the record is gone where it is 0
 		beforeEnd time.Duration
 	}{
-		"void, another holds it": {scriptcase.HeldByOther, time.Minute, gen.LockLeaveHowVoid, true,
+		"void, another holds it": {scriptcase.HeldByOther, time.Minute, lockscript.LeaveHowVoid, true,
 			50 * time.Second, 62 * time.Second},
-		"void, nothing is there": {"", 0, gen.LockLeaveHowVoid, true, 9 * time.Second, 12 * time.Second},
-		"void, a free record": {free, time.Minute, gen.LockLeaveHowVoid, true, 50 * time.Second,
+		"void, nothing is there": {"", 0, lockscript.LeaveHowVoid, true, 9 * time.Second, 12 * time.Second},
+		"void, a free record": {free, time.Minute, lockscript.LeaveHowVoid, true, 50 * time.Second,
 			62 * time.Second},
-		"late, it holds it": {scriptcase.WantedMe, time.Minute, gen.LockLeaveHowLate, true, 50 * time.Second,
+		"late, it holds it": {scriptcase.WantedMe, time.Minute, lockscript.LeaveHowLate, true, 50 * time.Second,
 			62 * time.Second},
-		"late, it was handed over": {scriptcase.GrantedMe, time.Minute, gen.LockLeaveHowLate, true,
+		"late, it was handed over": {scriptcase.GrantedMe, time.Minute, lockscript.LeaveHowLate, true,
 			50 * time.Second, 62 * time.Second},
-		"late, nothing is there": {"", 0, gen.LockLeaveHowLate, true, 9 * time.Second, 12 * time.Second},
-		"unconfirmed, another holds it": {scriptcase.HeldByOther, time.Minute, gen.LockLeaveHowUnconfirmed, false,
+		"late, nothing is there": {"", 0, lockscript.LeaveHowLate, true, 9 * time.Second, 12 * time.Second},
+		"unconfirmed, another holds it": {scriptcase.HeldByOther, time.Minute, lockscript.LeaveHowUnconfirmed, false,
 			50 * time.Second, 62 * time.Second},
-		"unconfirmed, nothing is there": {"", 0, gen.LockLeaveHowUnconfirmed, false, 0, 0},
-		"unconfirmed, but confirmed": {scriptcase.WantedMe, time.Minute, gen.LockLeaveHowUnconfirmed, false,
+		"unconfirmed, nothing is there": {"", 0, lockscript.LeaveHowUnconfirmed, false, 0, 0},
+		"unconfirmed, but confirmed": {scriptcase.WantedMe, time.Minute, lockscript.LeaveHowUnconfirmed, false,
 			50 * time.Second, 62 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -248,7 +251,7 @@ func TestLeavingLeavesTheRecordOfOthers(t *testing.T) {
 			} else {
 				require.NoError(t, k.c.Set(ctx, k.lock, test.record, test.lease).Err())
 			}
-			held, err := gen.LockLeave(ctx, k.c, gen.LockLeaveParams{Lock: k.lock, Queue: k.queue, Owner: "me",
+			held, err := lockscript.Leave(ctx, k.c, lockscript.LeaveParams{Lock: k.lock, Queue: k.queue, Owner: "me",
 				How: test.how})
 			require.NoError(t, err)
 			require.False(t, held)
@@ -272,12 +275,14 @@ func TestLeavingLeavesTheRecordOfOthers(t *testing.T) {
 // A grant that is given back unconfirmed goes to the next waiter, and its token is not void: it may acquire again.
 func TestAGrantThatIsGivenBackLeavesNoVoidToken(t *testing.T) {
 	t.Parallel()
-	for how, void := range map[gen.LockLeaveHow]bool{gen.LockLeaveHowUnconfirmed: false, gen.LockLeaveHowVoid: true} {
+	for how, void := range map[lockscript.LeaveHow]bool{lockscript.LeaveHowUnconfirmed: false,
+		lockscript.LeaveHowVoid: true} {
 		k := newLockKeys(t, scriptcase.GrantedMe, time.Minute, scriptcase.EntryOf("b.1"))
 		channel := luatomictest.Namespace(t) + how.String()
 		k.inbox(channel, "b")
-		held, err := gen.LockLeave(t.Context(), k.c, gen.LockLeaveParams{Lock: k.lock, Queue: k.queue, Owner: "me",
-			How: how, Channel: channel})
+		held, err := lockscript.Leave(t.Context(), k.c, lockscript.LeaveParams{Lock: k.lock, Queue: k.queue,
+			Owner: "me",
+			How:   how, Channel: channel})
 		require.NoError(t, err)
 		require.True(t, held)
 		fields := strings.Fields(k.text())
@@ -291,8 +296,8 @@ func TestAGrantThatIsGivenBackKeepsItsAfterlife(t *testing.T) {
 	t.Parallel()
 	hour := strings.Replace(scriptcase.GrantedMe, " 1000 ", " 3600000 ", 1)
 	k := newLockKeys(t, hour, time.Minute+time.Hour)
-	held, err := gen.LockLeave(t.Context(), k.c, gen.LockLeaveParams{
-		Lock: k.lock, Queue: k.queue, Owner: "me", How: gen.LockLeaveHowUnconfirmed,
+	held, err := lockscript.Leave(t.Context(), k.c, lockscript.LeaveParams{
+		Lock: k.lock, Queue: k.queue, Owner: "me", How: lockscript.LeaveHowUnconfirmed,
 	})
 	require.NoError(t, err)
 	require.True(t, held)

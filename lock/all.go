@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/internal/resent"
@@ -228,7 +228,7 @@ func (l *Locker) tryEach(ctx context.Context, begun time.Time, leases Leases) (
 
 // tryAll makes one attempt for all requests, in time as lease.InTime defines it; sent is when the attempt was sent.
 func (l *Locker) tryAll(ctx context.Context, rs []*request) (
-	sent time.Time, results []gen.LockAcquireResult, errs []error,
+	sent time.Time, results []lockscript.AcquireResult, errs []error,
 ) {
 	lease.InTime(func(now time.Time) (until time.Time) {
 		sent = now
@@ -279,9 +279,9 @@ func (l *Locker) acquireInOneScript(
 }
 
 // runAll makes one attempt with one script, in time as lease.InTime defines it; sent is when the attempt was sent.
-func (l *Locker) runAll(ctx context.Context, leases Leases) (sent time.Time, r gen.LockAcquireAllResult, err error) {
+func (l *Locker) runAll(ctx context.Context, leases Leases) (sent time.Time, r lockscript.AcquireAllResult, err error) {
 	first := &leases[0].request
-	p := gen.LockAcquireAllParams{Own: first.own, Life: l.opts.life(), Floor: l.hub.floor.Last()}
+	p := lockscript.AcquireAllParams{Own: first.own, Life: l.opts.life(), Floor: l.hub.floor.Last()}
 	for _, lease := range leases {
 		p.Locks = append(p.Locks, lease.Key())
 	}
@@ -289,12 +289,12 @@ func (l *Locker) runAll(ctx context.Context, leases Leases) (sent time.Time, r g
 	noting := resent.Watch(ctx, &again)
 	lease.InTime(func(now time.Time) (until time.Time) {
 		sent = now
-		r, err = gen.LockAcquireAll(noting, l.hub.client, p)
+		r, err = lockscript.AcquireAll(noting, l.hub.client, p)
 		for _, lease := range leases {
 			lease.request.noteOutcome(err == nil && r.Blocked == 0, err)
 		}
 		if err == nil && r.Blocked == 0 {
-			until = first.granted(sent, gen.LockAcquireResult{}).deadline
+			until = first.granted(sent, lockscript.AcquireResult{}).deadline
 		}
 		return until
 	})
@@ -334,7 +334,7 @@ func (ls Leases) beginAll(ctx context.Context, begun time.Time, first *Lease, se
 			lost = first.regranted(sent, fences[i])
 			continue
 		}
-		g := lease.request.granted(sent, gen.LockAcquireResult{Fence: fences[i]})
+		g := lease.request.granted(sent, lockscript.AcquireResult{Fence: fences[i]})
 		others = append(others, lease.begin(begun, g))
 	}
 	if lost != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
@@ -55,7 +55,7 @@ func TestAcquireAllOutlivesTheLockItWaitedFor(t *testing.T) {
 	for tag, attempt := range map[string]struct {
 		script *lua.Script
 		second int64 // the number of the call after the wait
-	}{"": {&gen.LockTryScript, 3}, "t": {&gen.LockAcquireAllScript, 2}} {
+	}{"": {&lockscript.TryScript, 3}, "t": {&lockscript.AcquireAllScript, 2}} {
 		t.Run("tag "+tag, func(t *testing.T) {
 			t.Parallel()
 			ctx, space := t.Context(), luatomictest.Namespace(t)
@@ -114,7 +114,7 @@ func TestALeaseThatWasLostIsReportedBesideARepeatedRelease(t *testing.T) {
 	_, err = lab.Locker(t, a.Client(), &lock.Options{TTL: time.Minute}).Try(t.Context(), name)
 	require.NoError(t, err)
 	before := proxy.Stats().Lost
-	proxy.Drop(1, lab.Sent(&gen.LockReleaseScript))
+	proxy.Drop(1, lab.Sent(&lockscript.ReleaseScript))
 	require.ErrorIs(t, leases.Release(t.Context()), lock.ErrLost)
 	require.Equal(t, before+1, proxy.Stats().Lost)
 }
@@ -129,7 +129,7 @@ func TestAcquireAllWhoseFirstLockKeepsEndingIsPaced(t *testing.T) {
 	defer cancel()
 	c, calls := luatomictest.Client(t), atomic.Int64{}
 	other := lab.Locker(t, luatomictest.Client(t), opts)
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.LockTryScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&lockscript.TryScript), Do: func(run func() error) error {
 		calls.Add(1)
 		_, _ = other.Try(t.Context(), space+"a")
 		err := run()

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lock"
@@ -106,7 +106,7 @@ func TestAcquireAllAcquiresTheLockItWaitedForOnce(t *testing.T) {
 			require.NoError(t, err)
 			begun, released, late := make(chan struct{}, 1), make(chan struct{}), make(chan struct{}, 1)
 			c := luatomictest.Client(t)
-			c.AddHook(&lab.Around{Sha: lab.Digest(&gen.LockExtendScript), Do: func(run func() error) error {
+			c.AddHook(&lab.Around{Sha: lab.Digest(&lockscript.ExtendScript), Do: func(run func() error) error {
 				if tag != "" { // else AcquireAll itself extends the lease
 					begun <- struct{}{}
 					<-released
@@ -175,7 +175,7 @@ func TestTheContextOfLeasesReadsTheClock(t *testing.T) {
 func TestAcquireAllWaitsForTheLockDelay(t *testing.T) {
 	t.Parallel()
 	k := newLockKeys(t, "2 7 0 - gone 60000 61000 ", 59*time.Second)
-	r, err := gen.LockAcquireAll(t.Context(), k.c, gen.LockAcquireAllParams{
+	r, err := lockscript.AcquireAll(t.Context(), k.c, lockscript.AcquireAllParams{
 		Locks: []string{k.lock}, Own: scriptcase.Own("me"), Life: time.Minute,
 	})
 	require.NoError(t, err)
@@ -187,8 +187,8 @@ func TestAcquireAllWaitsForTheLockDelay(t *testing.T) {
 func TestAcquireAllKeepsTheSignOfTheQueue(t *testing.T) {
 	t.Parallel()
 	k := newLockKeys(t, "2 7 1 9999999999,late.1 - 0 0 ", time.Minute, scriptcase.EntryOf("waiter.1"))
-	acquire := func(owner string) gen.LockAcquireAllResult {
-		return lab.Must(gen.LockAcquireAll(t.Context(), k.c, gen.LockAcquireAllParams{
+	acquire := func(owner string) lockscript.AcquireAllResult {
+		return lab.Must(lockscript.AcquireAll(t.Context(), k.c, lockscript.AcquireAllParams{
 			Locks: []string{k.lock}, Own: scriptcase.Own(owner), Life: time.Minute,
 		}))
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
@@ -45,8 +45,8 @@ func TestCloseWaitsForWithdrawals(t *testing.T) {
 				time.Sleep(100 * time.Millisecond) // longer than Acquire waits for its withdrawal
 				return run()
 			}
-			c.AddHook(&lab.Around{Sha: lab.Digest(&gen.LockLeaveScript), Do: slow})
-			c.AddHook(&lab.Around{Sha: lab.Digest(&gen.SemReleaseScript), Do: slow})
+			c.AddHook(&lab.Around{Sha: lab.Digest(&lockscript.LeaveScript), Do: slow})
+			c.AddHook(&lab.Around{Sha: lab.Digest(&lockscript.SemReleaseScript), Do: slow})
 			closesInTime(t, func() *lock.Locker {
 				l := lock.New(lua.Direct(c), nil)
 				ctx, cancel := context.WithCancel(t.Context())
@@ -86,7 +86,7 @@ func TestCloseWaitsForAGrantThatIsGivenBack(t *testing.T) {
 	ctx := t.Context()
 	other, name, c := lab.NewLocker(t, nil)
 	slow, giving := luatomictest.Client(t), make(chan struct{}, 100)
-	slow.AddHook(&lab.Around{Sha: lab.Digest(&gen.LockLeaveScript), Do: func(run func() error) error {
+	slow.AddHook(&lab.Around{Sha: lab.Digest(&lockscript.LeaveScript), Do: func(run func() error) error {
 		giving <- struct{}{}
 		time.Sleep(30 * time.Millisecond) // so that a Close that does not wait is earlier
 		return run()
@@ -123,7 +123,7 @@ func TestCloseWaitsForAcquiresThatItEnds(t *testing.T) {
 			held, err := holder.Try(t.Context(), name)
 			require.NoError(t, err)
 			c := luatomictest.Client(t)
-			c.AddHook(&lab.Around{Sha: lab.Digest(&gen.LockLeaveScript), Do: func(run func() error) error {
+			c.AddHook(&lab.Around{Sha: lab.Digest(&lockscript.LeaveScript), Do: func(run func() error) error {
 				time.Sleep(30 * time.Millisecond) // so that a Close that does not wait is earlier
 				return run()
 			}})
@@ -211,28 +211,29 @@ func TestCloseEndsAnAcquireWhoseRequestHasNoAnswer(t *testing.T) {
 		n      int // the request
 		call   func(ctx context.Context, l *lock.Locker) error
 	}{
-		"for a lock": {&gen.LockTryScript, 1, func(ctx context.Context, l *lock.Locker) error {
+		"for a lock": {&lockscript.TryScript, 1, func(ctx context.Context, l *lock.Locker) error {
 			return l.Do(ctx, "free", func(context.Context, *lock.Lease) error {
 				return errors.New("it ran after Close")
 			})
 		}},
-		"for a lock of another holder": {&gen.LockForceScript, 1, func(ctx context.Context, l *lock.Locker) error {
+		"for a lock of another holder": {&lockscript.ForceScript, 1, func(ctx context.Context, l *lock.Locker) error {
 			_, err := l.Steal(ctx, "x")
 			return err
 		}},
-		"for a permit": {&gen.SemAcquireScript, 1, func(ctx context.Context, l *lock.Locker) error {
+		"for a permit": {&lockscript.SemAcquireScript, 1, func(ctx context.Context, l *lock.Locker) error {
 			_, err := l.RW("free").RAcquire(ctx)
 			return err
 		}},
-		"to join the queue of a lock": {&gen.LockAcquireScript, 1, func(ctx context.Context, l *lock.Locker) error {
+		"to join the queue of a lock": {&lockscript.AcquireScript, 1, func(ctx context.Context, l *lock.Locker) error {
 			_, err := l.Acquire(ctx, "x")
 			return err
 		}},
-		"to join the queue of a semaphore": {&gen.SemAcquireScript, 2, func(ctx context.Context, l *lock.Locker) error {
+		"to join the queue of a semaphore": {&lockscript.SemAcquireScript, 2, func(ctx context.Context,
+			l *lock.Locker) error {
 			_, err := l.Semaphore("s", 1).Acquire(ctx, 1)
 			return err
 		}},
-		"for many locks": {&gen.LockAcquireAllScript, 1, func(ctx context.Context, l *lock.Locker) error {
+		"for many locks": {&lockscript.AcquireAllScript, 1, func(ctx context.Context, l *lock.Locker) error {
 			_, err := l.With(others).AcquireAll(ctx, "x", "y")
 			return err
 		}},
@@ -274,7 +275,7 @@ func TestALockThatIsGrantedAfterCloseIsGivenBack(t *testing.T) {
 			t.Parallel()
 			c, name := luatomictest.Client(t), luatomictest.Namespace(t)
 			l := lock.New(lua.Direct(c), nil)
-			c.AddHook(&lab.Around{Sha: lab.Digest(&gen.LockTryScript), Do: func(run func() error) error {
+			c.AddHook(&lab.Around{Sha: lab.Digest(&lockscript.TryScript), Do: func(run func() error) error {
 				defer func() { _ = l.Close() }()
 				return run()
 			}})

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
@@ -63,7 +63,7 @@ func TestAcquireAllLeavesNoLockDelayBehind(t *testing.T) {
 	held, err := other.Try(ctx, a)
 	require.NoError(t, err)
 	c, calls := luatomictest.Client(t), atomic.Int64{}
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.LockTryScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&lockscript.TryScript), Do: func(run func() error) error {
 		if calls.Add(1) == 3 { // that of b, after the wait for a
 			if err := c.PExpire(ctx, held.Key(), delay).Err(); err != nil { // the lease of a is over
 				return err
@@ -86,7 +86,7 @@ func TestAcquireAllLeavesNoLockDelayBehind(t *testing.T) {
 func TestALossMakesLateCopiesVoidAndLeavesTheLockDelay(t *testing.T) {
 	t.Parallel()
 	ctx, name := t.Context(), luatomictest.Namespace(t)
-	c, late := lab.HoldUp(t, &gen.LockTryScript, 0)
+	c, late := lab.HoldUp(t, &lockscript.TryScript, 0)
 	lease, err := lab.Locker(t, c, &lock.Options{TTL: 3 * time.Second, LockDelay: time.Hour}).Try(ctx, name)
 	require.NoError(t, err)
 	kept := lease.Keep(ctx)

@@ -7,7 +7,7 @@ import (
 	"iter"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -145,7 +145,7 @@ func (l *Leadership) Proclaim(ctx context.Context, value string) error {
 	}
 	r, held := l.lease.again(), false
 	err := r.voidAfter(ctx, func(ctx context.Context) (err error) {
-		held, err = gen.LockNote(ctx, l.election.locker.hub.client, gen.LockNoteParams{
+		held, err = lockscript.Note(ctx, l.election.locker.hub.client, lockscript.NoteParams{
 			Lock: l.Key(), Owner: l.Token(), Text: value, Request: r.token,
 		})
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
@@ -198,11 +198,11 @@ func TestElectionObserverReadsOnceALease(t *testing.T) {
 	lease.Keep(t.Context())
 	seen := observing(t, lab.Locker(t, c, &lock.Options{TTL: ttl}).Election(name))
 	sees(t, seen, "quiet")
-	begun, before := time.Now(), proxy.Executed(lab.Sent(&gen.LockInfoScript))
+	begun, before := time.Now(), proxy.Executed(lab.Sent(&lockscript.InfoScript))
 	luatomictest.Eventually(t, 30*time.Second, "a lease is over", func() bool {
 		return time.Since(begun) > ttl+time.Second
 	})
-	looks := proxy.Executed(lab.Sent(&gen.LockInfoScript)) - before
+	looks := proxy.Executed(lab.Sent(&lockscript.InfoScript)) - before
 	require.Positive(t, looks)
 	most := int(time.Since(begun)/(ttl*2/3)) + 1
 	require.LessOrEqual(t, looks, most, "a lease that is renewed has two thirds left at least")

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -179,7 +179,7 @@ func TestAcquireAllThatFailsReportsTheReleaseOfItsLock(t *testing.T) {
 	defer cancel()
 	attempts := 0
 	proxy.Drop(1, func(args []string) bool {
-		if lab.Sent(&gen.LockAcquireAllScript)(args) {
+		if lab.Sent(&lockscript.AcquireAllScript)(args) {
 			attempts++
 		}
 		if attempts == 2 {

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
@@ -70,7 +70,7 @@ func (h *hang) at(n int, match func(args []string) bool) {
 func TestACallReturnsAtTheEndOfItsContextWhereverTheServerStops(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	published, released := luatomictest.Command("PUBLISH"), lab.Sent(&gen.LockReleaseScript)
+	published, released := luatomictest.Command("PUBLISH"), lab.Sent(&lockscript.ReleaseScript)
 	options := &lock.Options{TTL: time.Minute}
 	replicated := &lock.Options{TTL: time.Minute, Replicas: 1, ReplicaTimeout: 10 * time.Millisecond}
 	for what, prepare := range map[string]func(*testing.T, *hang) func(context.Context) error{
@@ -138,23 +138,23 @@ func TestACallReturnsAtTheEndOfItsContextWhereverTheServerStops(t *testing.T) {
 			}
 		},
 		"AcquireAll": func(t *testing.T, h *hang) func(context.Context) error {
-			h.at(1, lab.Sent(&gen.LockTryScript))
+			h.at(1, lab.Sent(&lockscript.TryScript))
 			l := lab.Locker(t, h.client(t), options)
 			return func(ctx context.Context) error { _, err := l.AcquireAll(ctx, "a", "b"); return err }
 		},
 		"Extend": func(t *testing.T, h *hang) func(context.Context) error {
-			h.at(1, lab.Sent(&gen.LockExtendScript))
+			h.at(1, lab.Sent(&lockscript.ExtendScript))
 			lease, err := lab.Locker(t, h.client(t), options).Try(ctx, "x")
 			require.NoError(t, err)
 			return lease.Extend
 		},
 		"Acquire with Replicas": func(t *testing.T, h *hang) func(context.Context) error {
-			h.at(1, lab.Sent(&gen.LockAcquireScript))
+			h.at(1, lab.Sent(&lockscript.AcquireScript))
 			l := lab.Locker(t, h.client(t), replicated)
 			return func(ctx context.Context) error { _, err := l.Acquire(ctx, "x"); return err }
 		},
 		"Steal with Replicas": func(t *testing.T, h *hang) func(context.Context) error {
-			h.at(1, lab.Sent(&gen.LockExtendScript))
+			h.at(1, lab.Sent(&lockscript.ExtendScript))
 			l := lab.Locker(t, h.client(t), replicated)
 			return func(ctx context.Context) error { _, err := l.Steal(ctx, "x"); return err }
 		},

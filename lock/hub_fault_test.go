@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
@@ -135,7 +135,7 @@ func TestNoWakeUpIsMissedBeforeTheSubscription(t *testing.T) {
 			require.NoError(t, err)
 			match := luatomictest.Command("SUBSCRIBE")
 			if at == "EVALSHA" {
-				match = lab.Sent(&gen.LockAcquireScript)
+				match = lab.Sent(&lockscript.AcquireScript)
 			}
 			var once sync.Once
 			var released error

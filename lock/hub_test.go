@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -68,7 +68,7 @@ func TestHandOverCosts(t *testing.T) {
 	var extended atomic.Int64
 	count := lab.Before(func(cmds ...redis.Cmder) {
 		for _, cmd := range cmds {
-			if lab.OfScript(cmd, lab.Digest(&gen.LockExtendScript)) {
+			if lab.OfScript(cmd, lab.Digest(&lockscript.ExtendScript)) {
 				extended.Add(1)
 			}
 		}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/lua"
@@ -40,14 +40,15 @@ func (l *Locker) Info(ctx context.Context, name string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	r, err := gen.LockInfo(ctx, l.hub.client, gen.LockInfoParams{Lock: k.Record, Queue: k.Queue, Max: shownWaiters})
+	r, err := lockscript.Info(ctx, l.hub.client, lockscript.InfoParams{Lock: k.Record, Queue: k.Queue,
+		Max: shownWaiters})
 	if err != nil {
 		return Info{}, fmt.Errorf("luatomic: info of lock %q: %w", name, recordError(err, k.Record))
 	}
 	return lockInfo(name, k.Record, r), nil
 }
 
-func lockInfo(name, key string, r gen.LockInfoResult) Info {
+func lockInfo(name, key string, r lockscript.InfoResult) Info {
 	return Info{
 		Name: name, Key: key, Held: r.Held, Owner: r.Owner, Fence: r.Fence, Note: r.Note,
 		Remaining: r.Remaining, Waiting: int(r.Waiting), Waiters: lockWaiters(r.Entries),
@@ -134,7 +135,7 @@ func (l *Locker) Steal(ctx context.Context, name string) (*Lease, error) {
 func (l *Locker) steal(ctx context.Context, r *request) (g grant, err error) {
 	r.noted.Context = ctx
 	lease.InTime(func(sent time.Time) time.Time {
-		var forced gen.LockForceResult
+		var forced lockscript.ForceResult
 		forced, err = l.hub.plain.force(&r.noted, r, true, 0)
 		r.noteOutcome(forced.Fence != 0, err)
 		if err == nil && forced.Fence == 0 {
@@ -145,7 +146,7 @@ func (l *Locker) steal(ctx context.Context, r *request) (g grant, err error) {
 		}
 		l.hub.floor.Note(forced.Fence)
 		l.hub.notifyForced(ctx, r, forced.Token)
-		g = r.granted(sent, gen.LockAcquireResult{Fence: forced.Fence, Remaining: forced.Remaining})
+		g = r.granted(sent, lockscript.AcquireResult{Fence: forced.Fence, Remaining: forced.Remaining})
 		return g.deadline
 	})
 	return g, err

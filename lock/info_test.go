@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lock"
@@ -90,7 +90,7 @@ func TestForceReleaseWhoseReplyIsLost(t *testing.T) {
 	done, err := operator.ForceRelease(t.Context(), "other", 1) // the script is loaded
 	require.NoError(t, err)
 	require.False(t, done)
-	proxy.Drop(1, lab.Sent(&gen.LockForceScript))
+	proxy.Drop(1, lab.Sent(&lockscript.ForceScript))
 	done, err = operator.ForceRelease(t.Context(), "x", holder.Fence())
 	require.False(t, done)
 	require.ErrorIs(t, err, lua.ErrOutcomeUnknown)
@@ -111,11 +111,11 @@ func TestALookIsTakenAgainAfterALostReply(t *testing.T) {
 	_, err = locks.Semaphore(name, 2).Try(ctx, 1)
 	require.NoError(t, err)
 	for script, look := range map[*lua.Script]func() (held bool, err error){
-		&gen.LockInfoScript: func() (bool, error) {
+		&lockscript.InfoScript: func() (bool, error) {
 			info, err := locks.Info(ctx, name)
 			return info.Held, err
 		},
-		&gen.SemInfoScript: func() (bool, error) {
+		&lockscript.SemInfoScript: func() (bool, error) {
 			info, err := locks.Semaphore(name, 2).Info(ctx)
 			return info.Used == 1, err
 		},

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lock"
@@ -27,20 +27,20 @@ func TestRequestAfterItsWithdrawalDoesNothing(t *testing.T) {
 	ctx := t.Context()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	key, queue := "lock:{"+name+"}", "lockq:{"+name+"}"
-	_, err := gen.LockLeave(ctx, c, gen.LockLeaveParams{Lock: key, Queue: queue, Owner: "late.1"})
+	_, err := lockscript.Leave(ctx, c, lockscript.LeaveParams{Lock: key, Queue: queue, Owner: "late.1"})
 	require.NoError(t, err)
 	arrives := func(when string) {
-		tried, err := gen.LockTry(ctx, c, gen.LockTryParams{Lock: key, Own: scriptcase.Own("late.1"),
+		tried, err := lockscript.Try(ctx, c, lockscript.TryParams{Lock: key, Own: scriptcase.Own("late.1"),
 			Life: time.Minute})
 		require.NoError(t, err)
-		require.NotEqual(t, gen.LockTryStateAcquired, tried.State, when)
-		r, err := gen.LockAcquire(ctx, c, gen.LockAcquireParams{
+		require.NotEqual(t, lockscript.TryStateAcquired, tried.State, when)
+		r, err := lockscript.Acquire(ctx, c, lockscript.AcquireParams{
 			Lock: key, Queue: queue, Own: scriptcase.Own("late.1"), TTL: time.Minute,
-			Entry: scriptcase.EntryOf("late.1"), Fresh: gen.LockAcquireFreshAsks,
+			Entry: scriptcase.EntryOf("late.1"), Fresh: lockscript.AcquireFreshAsks,
 		})
 		require.NoError(t, err)
 		require.False(t, r.Acquired, when)
-		require.Equal(t, gen.LockAcquirePlaceVoid, r.Place, when)
+		require.Equal(t, lockscript.AcquirePlaceVoid, r.Place, when)
 		require.Zero(t, c.Exists(ctx, queue).Val(), when)
 	}
 	arrives("free")
@@ -76,11 +76,11 @@ func TestALateRequestBehindAWaiterIsPassedOver(t *testing.T) {
 	_, err = inbox.Receive(ctx)
 	require.NoError(t, err)
 	late := process + ".1"
-	_, err = gen.LockLeave(ctx, c, gen.LockLeaveParams{Lock: key, Queue: queue, Owner: late})
+	_, err = lockscript.Leave(ctx, c, lockscript.LeaveParams{Lock: key, Queue: queue, Owner: late})
 	require.NoError(t, err)
-	r, err := gen.LockAcquire(ctx, c, gen.LockAcquireParams{
+	r, err := lockscript.Acquire(ctx, c, lockscript.AcquireParams{
 		Lock: key, Queue: queue, Own: scriptcase.Own(late), TTL: time.Minute, Entry: scriptcase.EntryOf(late),
-		Fresh: gen.LockAcquireFreshKnows, Channel: "lock:c:",
+		Fresh: lockscript.AcquireFreshKnows, Channel: "lock:c:",
 	})
 	require.NoError(t, err)
 	require.False(t, r.Acquired)
@@ -116,7 +116,7 @@ func TestTryThatArrivesLateLeavesNoLock(t *testing.T) {
 	lease, err := warm.Try(t.Context(), name)
 	require.NoError(t, err)
 	require.NoError(t, lease.Release(t.Context()))
-	c.AddHook(&late{lab.Around{Sha: lab.Digest(&gen.LockTryScript)}, 6 * time.Second})
+	c.AddHook(&late{lab.Around{Sha: lab.Digest(&lockscript.TryScript)}, 6 * time.Second})
 	l := lab.Locker(t, c, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

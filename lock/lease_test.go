@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -131,12 +131,12 @@ func TestLateCallsLeaveTheStringItsTime(t *testing.T) {
 	l, name, c := lab.NewLocker(t, &lock.Options{TTL: time.Hour})
 	lease, err := l.Try(ctx, name)
 	require.NoError(t, err)
-	_, err = gen.LockRelease(ctx, c, gen.LockReleaseParams{
+	_, err = lockscript.Release(ctx, c, lockscript.ReleaseParams{
 		Lock: lease.Key(), Queue: "lockq:{" + name + "}", Owner: "late",
 	})
 	require.NoError(t, err)
 	require.Greater(t, c.PTTL(ctx, lease.Key()).Val(), 59*time.Minute)
-	_, err = gen.LockExtend(ctx, c, gen.LockExtendParams{
+	_, err = lockscript.Extend(ctx, c, lockscript.ExtendParams{
 		Lock: lease.Key(), Owner: "late", TTL: time.Second,
 	})
 	require.NoError(t, err)
@@ -179,7 +179,7 @@ func TestExtendOfALeaseThatEndsMeanwhileSaysSo(t *testing.T) {
 	lease, err := l.Try(ctx, luatomictest.Namespace(t))
 	require.NoError(t, err)
 	kept := lease.Keep(ctx)
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.LockExtendScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&lockscript.ExtendScript), Do: func(run func() error) error {
 		err := run()
 		<-kept.Done()
 		return err

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/abreast"
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/keys"
@@ -24,12 +24,12 @@ import (
 // lock that changes hands meanwhile. It skips a key that holds something else. Keys: lock:*, lockq:*. Cost: O(n) of the
 // keys of the server.
 func (l *Locker) List(ctx context.Context) iter.Seq2[Info, error] {
-	return list(ctx, l, listing[gen.LockInfoResult, Info]{
+	return list(ctx, l, listing[lockscript.InfoResult, Info]{
 		prefix: "lock", redisType: "string", keysOf: keys.NewLock,
-		read: func(b *lua.Batch, k keys.Lock) *lua.Future[gen.LockInfoResult] {
-			return gen.LockInfoIn(b, gen.LockInfoParams{Lock: k.Record, Queue: k.Queue, Max: shownWaiters})
+		read: func(b *lua.Batch, k keys.Lock) *lua.Future[lockscript.InfoResult] {
+			return lockscript.InfoIn(b, lockscript.InfoParams{Lock: k.Record, Queue: k.Queue, Max: shownWaiters})
 		},
-		info: func(name, key string, r gen.LockInfoResult) (Info, bool) {
+		info: func(name, key string, r lockscript.InfoResult) (Info, bool) {
 			return lockInfo(name, key, r), r.Held || r.Waiting > 0
 		},
 	})
@@ -59,15 +59,15 @@ type listing[R, T any] struct {
 
 func permitListing[T any](
 	prefix string, keysOf func(prefix, tag, name string) (keys.Lock, error), as func(SemaphoreInfo) T,
-) listing[gen.SemInfoResult, T] {
-	return listing[gen.SemInfoResult, T]{
+) listing[lockscript.SemInfoResult, T] {
+	return listing[lockscript.SemInfoResult, T]{
 		prefix: prefix, redisType: "zset", keysOf: keysOf,
-		read: func(b *lua.Batch, k keys.Lock) *lua.Future[gen.SemInfoResult] {
-			return gen.SemInfoIn(b, gen.SemInfoParams{
+		read: func(b *lua.Batch, k keys.Lock) *lua.Future[lockscript.SemInfoResult] {
+			return lockscript.SemInfoIn(b, lockscript.SemInfoParams{
 				Permits: k.Record, Queue: k.Queue, Max: shownHolders, Waiters: shownWaiters,
 			})
 		},
-		info: func(name, key string, r gen.SemInfoResult) (T, bool) {
+		info: func(name, key string, r lockscript.SemInfoResult) (T, bool) {
 			return as(permitInfo(name, key, r)), r.Used > 0 || r.Waiting > 0
 		},
 	}

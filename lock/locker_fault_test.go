@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lock"
@@ -133,17 +133,17 @@ func TestExtendNeverBringsALeaseBack(t *testing.T) {
 	require.NoError(t, next.Release(ctx))
 	require.NoError(t, c.Set(ctx, old.Key(), scriptcase.HeldByOther, time.Minute).Err())
 	require.ErrorIs(t, old.Extend(ctx), lock.ErrLost)
-	state, err := gen.LockExtend(ctx, c, gen.LockExtendParams{
+	state, err := lockscript.Extend(ctx, c, lockscript.ExtendParams{
 		Lock: old.Key(), Owner: old.Token(), TTL: time.Second,
 	})
 	require.NoError(t, err)
-	require.Equal(t, gen.LockExtendResultTaken, state, "also when the client does not know")
+	require.Equal(t, lockscript.ExtendResultTaken, state, "also when the client does not know")
 	require.NoError(t, c.Del(ctx, old.Key()).Err())
-	state, err = gen.LockExtend(ctx, c, gen.LockExtendParams{
+	state, err = lockscript.Extend(ctx, c, lockscript.ExtendParams{
 		Lock: old.Key(), Owner: old.Token(), TTL: time.Second,
 	})
 	require.NoError(t, err)
-	require.Equal(t, gen.LockExtendResultExpired, state)
+	require.Equal(t, lockscript.ExtendResultExpired, state)
 	require.Zero(t, c.Exists(ctx, old.Key()).Val(), "extend creates nothing")
 }
 
@@ -285,7 +285,7 @@ func TestEndDuringTheFirstAttemptNamesTheHolder(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	look := lab.Sent(&gen.LockAcquireScript)
+	look := lab.Sent(&lockscript.AcquireScript)
 	proxy.DropRequest(1, func(args []string) bool { return look(args) && cancelled(cancel) })
 	_, err = l.Acquire(ctx, name)
 	require.ErrorIs(t, err, context.Canceled)

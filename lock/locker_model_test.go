@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -42,8 +42,8 @@ func guardedCount() *lua.Script {
 	}
 	return &lua.Script{
 		Name: "count", SHA: sum(source), Source: &source, Keys: []lua.Key{{Name: "counter", Type: "string"}},
-		Guarded: lua.Text{SHA: sum(*gen.QueueAckScript.Guarded.Guard + source),
-			Guard: gen.QueueAckScript.Guarded.Guard, Source: &source},
+		Guarded: lua.Text{SHA: sum(*queuescript.AckScript.Guarded.Guard + source),
+			Guard: queuescript.AckScript.Guarded.Guard, Source: &source},
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
@@ -78,11 +78,11 @@ func TestExpiredLeaseIsLostAlthoughNobodyTookIt(t *testing.T) {
 	// The end is that of a key, in whole ms and one more: never earlier than the holder believes.
 	end := time.UnixMicro(lease.Fence()).Add(3 * time.Millisecond)
 	luatomictest.Eventually(t, 20*time.Second, "the lease ends", func() bool { return c.Time(ctx).Val().After(end) })
-	state, err := gen.LockExtend(ctx, c, gen.LockExtendParams{
+	state, err := lockscript.Extend(ctx, c, lockscript.ExtendParams{
 		Lock: lease.Key(), Owner: lease.Token(), TTL: time.Second,
 	})
 	require.NoError(t, err)
-	require.Equal(t, gen.LockExtendResultExpired, state)
+	require.Equal(t, lockscript.ExtendResultExpired, state)
 	require.ErrorIs(t, lease.Extend(ctx), lock.ErrLost)
 	require.ErrorIs(t, lease.Release(ctx), lock.ErrLost)
 	next, err := l.Try(ctx, name)
@@ -329,8 +329,8 @@ func TestLockPairIsTwoRoundTrips(t *testing.T) {
 func TestRepeatedAcquireKeepsTheFence(t *testing.T) {
 	t.Parallel()
 	c, k := luatomictest.Client(t), luatomictest.Namespace(t)
-	acquire := func() gen.LockAcquireResult {
-		out, err := gen.LockAcquire(t.Context(), c, gen.LockAcquireParams{
+	acquire := func() lockscript.AcquireResult {
+		out, err := lockscript.Acquire(t.Context(), c, lockscript.AcquireParams{
 			Lock: k, Queue: k, Own: " me 0 1000 ", TTL: time.Minute,
 		})
 		require.NoError(t, err)

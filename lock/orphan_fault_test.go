@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
@@ -31,12 +31,12 @@ func TestAnAcquireThatIsCutOffBetweenItsRequestsHoldsNothing(t *testing.T) {
 		outage  time.Duration
 		acquire acquire
 	}{
-		"AcquireAll, its replicas":         {replicas, &gen.LockTryScript, 0, all},
-		"AcquireAll, tagged, its replicas": {tagged, &gen.LockAcquireAllScript, 0, all},
-		"Steal, its replicas":              {replicas, &gen.LockForceScript, 0, steal},
-		"Try, its second attempt":          {short, &gen.LockTryScript, 1100 * time.Millisecond, try},
-		"Steal, its second attempt":        {short, &gen.LockForceScript, 1100 * time.Millisecond, steal},
-		"AcquireAll, its second attempt":   {short, &gen.LockTryScript, 1100 * time.Millisecond, all},
+		"AcquireAll, its replicas":         {replicas, &lockscript.TryScript, 0, all},
+		"AcquireAll, tagged, its replicas": {tagged, &lockscript.AcquireAllScript, 0, all},
+		"Steal, its replicas":              {replicas, &lockscript.ForceScript, 0, steal},
+		"Try, its second attempt":          {short, &lockscript.TryScript, 1100 * time.Millisecond, try},
+		"Steal, its second attempt":        {short, &lockscript.ForceScript, 1100 * time.Millisecond, steal},
+		"AcquireAll, its second attempt":   {short, &lockscript.TryScript, 1100 * time.Millisecond, all},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

@@ -8,21 +8,21 @@ import (
 	"strings"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/lua"
 )
 
-// permits is the protocol of the permits of a Semaphore or an RWLock: scripts/sem_*.lua.
+// permits is the protocol of the permits of a Semaphore or an RWLock: scripts/lock/sem_*.lua.
 type permits struct{ client lua.Client }
 
-func (p *permits) acquire(ctx context.Context, r *request, a attempt) (gen.LockAcquireResult, error) {
+func (p *permits) acquire(ctx context.Context, r *request, a attempt) (lockscript.AcquireResult, error) {
 	o := r.opts
-	result, err := gen.SemAcquire(ctx, p.client, gen.SemAcquireParams{
+	result, err := lockscript.SemAcquire(ctx, p.client, lockscript.SemAcquireParams{
 		Permits: r.keys.Record, Queue: r.keys.Queue, Owner: r.token, Limit: r.limit, TTL: o.TTL,
 		Entry: a.entry, Note: o.Note, Channel: r.channel, Floor: r.floor.Last(),
 	})
-	out := gen.LockAcquireResult{
+	out := lockscript.AcquireResult{
 		Acquired: result.Acquired, Fence: result.Fence, Remaining: result.Remaining, Waiting: result.Waiting,
 		Holder: result.Holder, Now: result.Now,
 	}
@@ -30,14 +30,14 @@ func (p *permits) acquire(ctx context.Context, r *request, a attempt) (gen.LockA
 	case err != nil:
 	case result.Acquired:
 		out.Remaining = max(result.Remaining, time.Microsecond) // a repeat in the last ms of the lease: it is over
-	case result.Place == gen.SemAcquirePlaceRefused:
+	case result.Place == lockscript.SemAcquirePlaceRefused:
 		err = &LimitError{Name: r.name, Weight: weightOf(r.token), Limit: int(result.Limit)}
-	case result.Place == gen.SemAcquirePlaceVoid:
-		out.Place = gen.LockAcquirePlaceVoid
-	case result.Place == gen.SemAcquirePlaceJoined:
-		out.Place = gen.LockAcquirePlaceJoined
-	case result.Place == gen.SemAcquirePlaceWaiting:
-		out.Place = gen.LockAcquirePlaceWaiting
+	case result.Place == lockscript.SemAcquirePlaceVoid:
+		out.Place = lockscript.AcquirePlaceVoid
+	case result.Place == lockscript.SemAcquirePlaceJoined:
+		out.Place = lockscript.AcquirePlaceJoined
+	case result.Place == lockscript.SemAcquirePlaceWaiting:
+		out.Place = lockscript.AcquirePlaceWaiting
 	}
 	return out, err
 }
@@ -47,7 +47,7 @@ func (p *permits) entry(r *request, claim time.Duration) string {
 }
 
 func (p *permits) extend(b *lua.Batch, r *request, ttl time.Duration) func() error {
-	future := gen.SemExtendIn(b, gen.SemExtendParams{
+	future := lockscript.SemExtendIn(b, lockscript.SemExtendParams{
 		Permits: r.keys.Record, Owner: r.token, TTL: ttl, Note: r.opts.Note,
 	})
 	return func() error {
@@ -55,9 +55,9 @@ func (p *permits) extend(b *lua.Batch, r *request, ttl time.Duration) func() err
 		switch {
 		case err != nil:
 			return fmt.Errorf("luatomic: extend %q: %w", r.name, err)
-		case state == gen.SemExtendResultRevoked:
+		case state == lockscript.SemExtendResultRevoked:
 			return r.revoked()
-		case state != gen.SemExtendResultExtended:
+		case state != lockscript.SemExtendResultExtended:
 			return r.lost(false)
 		}
 		return nil
@@ -65,11 +65,11 @@ func (p *permits) extend(b *lua.Batch, r *request, ttl time.Duration) func() err
 }
 
 func (p *permits) release(ctx context.Context, r *request, _ int64) error {
-	return p.leave(ctx, r, "", gen.SemReleaseHowRelease)
+	return p.leave(ctx, r, "", lockscript.SemReleaseHowRelease)
 }
 
 func (p *permits) withdraw(ctx context.Context, r *request, entry string) error {
-	err := p.leave(ctx, r, entry, gen.SemReleaseHowRelease)
+	err := p.leave(ctx, r, entry, lockscript.SemReleaseHowRelease)
 	if errors.Is(err, ErrLost) {
 		return nil
 	}
@@ -80,20 +80,20 @@ func (p *permits) withdraw(ctx context.Context, r *request, entry string) error 
 func (p *permits) void(ctx context.Context, r *request) error { return p.withdraw(ctx, r, "") }
 
 func (p *permits) giveBack(ctx context.Context, r *request) error {
-	return p.leave(ctx, r, "", gen.SemReleaseHowUnconfirmed)
+	return p.leave(ctx, r, "", lockscript.SemReleaseHowUnconfirmed)
 }
 
-func (p *permits) leave(ctx context.Context, r *request, entry string, how gen.SemReleaseHow) error {
-	state, err := gen.SemRelease(ctx, p.client, gen.SemReleaseParams{
+func (p *permits) leave(ctx context.Context, r *request, entry string, how lockscript.SemReleaseHow) error {
+	state, err := lockscript.SemRelease(ctx, p.client, lockscript.SemReleaseParams{
 		Permits: r.keys.Record, Queue: r.keys.Queue, Owner: r.token, Entry: entry, Note: r.opts.Note, How: how,
 		Channel: r.channel,
 	})
 	switch {
 	case err != nil:
 		return recordError(err, r.keys.Record)
-	case state == gen.SemReleaseResultExpired:
+	case state == lockscript.SemReleaseResultExpired:
 		return r.lost(false)
-	case state == gen.SemReleaseResultRevoked:
+	case state == lockscript.SemReleaseResultRevoked:
 		return r.revoked()
 	}
 	return nil
@@ -123,7 +123,7 @@ func (s *permitSet) resize(ctx context.Context, limit int64) error {
 	h := s.locker.hub
 	r := h.request(s.name, s.keys, h.tokens.Next(), &s.locker.opts, &h.permits)
 	return r.voidAfter(ctx, func(ctx context.Context) error {
-		_, err := gen.SemResize(ctx, h.client, gen.SemResizeParams{
+		_, err := lockscript.SemResize(ctx, h.client, lockscript.SemResizeParams{
 			Permits: s.keys.Record, Queue: s.keys.Queue, Size: limit, Channel: r.channel, Request: r.token,
 		})
 		return err
@@ -131,9 +131,9 @@ func (s *permitSet) resize(ctx context.Context, limit int64) error {
 }
 
 func (s *permitSet) info(ctx context.Context) (SemaphoreInfo, error) {
-	r, err := gen.SemInfoResult{}, s.bad
+	r, err := lockscript.SemInfoResult{}, s.bad
 	if err == nil {
-		r, err = gen.SemInfo(ctx, s.locker.hub.client, gen.SemInfoParams{
+		r, err = lockscript.SemInfo(ctx, s.locker.hub.client, lockscript.SemInfoParams{
 			Permits: s.keys.Record, Queue: s.keys.Queue, Max: shownHolders, Waiters: shownWaiters,
 		})
 	}
@@ -143,7 +143,7 @@ func (s *permitSet) info(ctx context.Context) (SemaphoreInfo, error) {
 	return permitInfo(s.name, s.keys.Record, r), nil
 }
 
-func permitInfo(name, key string, r gen.SemInfoResult) SemaphoreInfo {
+func permitInfo(name, key string, r lockscript.SemInfoResult) SemaphoreInfo {
 	info := SemaphoreInfo{
 		Name: name, Key: key, Limit: int(r.Limit), Used: int(r.Used), Fence: r.Fence, Waiting: int(r.Waiting),
 	}
@@ -183,18 +183,18 @@ func (s *permitSet) revoke(ctx context.Context, token string) (bool, error) {
 	if err == nil && (weightOf(token) == 0 || !strings.Contains(token, ".")) {
 		err = fmt.Errorf("%w: no such token; luatomic locks show lists those that are held", lua.ErrOutOfRange)
 	}
-	var state gen.SemReleaseResult
+	var state lockscript.SemReleaseResult
 	if err == nil {
-		state, err = gen.SemRelease(ctx, s.locker.hub.client, gen.SemReleaseParams{
-			Permits: s.keys.Record, Queue: s.keys.Queue, Owner: token, How: gen.SemReleaseHowRevoke,
+		state, err = lockscript.SemRelease(ctx, s.locker.hub.client, lockscript.SemReleaseParams{
+			Permits: s.keys.Record, Queue: s.keys.Queue, Owner: token, How: lockscript.SemReleaseHowRevoke,
 			Channel: s.locker.hub.channelOf(s.keys),
 		})
 	}
-	if err == nil && state == gen.SemReleaseResultReleased {
+	if err == nil && state == lockscript.SemReleaseResultReleased {
 		s.locker.hub.notifyRevoked(ctx, token, "")
 	}
 	if err != nil {
 		return false, fmt.Errorf("luatomic: revoke a permit of %q: %w", s.name, recordError(err, s.keys.Record))
 	}
-	return state == gen.SemReleaseResultReleased, nil
+	return state == lockscript.SemReleaseResultReleased, nil
 }

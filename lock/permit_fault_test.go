@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lock"
@@ -73,16 +73,18 @@ func TestDeadWaitersCostNoLookAtTheHolders(t *testing.T) {
 	ctx, c := t.Context(), luatomictest.StartServer(t).Client()
 	for name, run := range map[string]func(permits, queue string){
 		"release": func(permits, queue string) {
-			lab.Must(gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Channel: permits,
-				Owner: "p.me:2"}))
+			lab.Must(lockscript.SemRelease(ctx, c, lockscript.SemReleaseParams{Permits: permits, Queue: queue,
+				Channel: permits,
+				Owner:   "p.me:2"}))
 		},
 		"resize": func(permits, queue string) {
-			lab.Must(gen.SemResize(ctx, c, gen.SemResizeParams{Permits: permits, Queue: queue,
+			lab.Must(lockscript.SemResize(ctx, c, lockscript.SemResizeParams{Permits: permits, Queue: queue,
 				Channel: permits, Size: 6}))
 		},
 		"acquire": func(permits, queue string) {
-			lab.Must(gen.SemAcquire(ctx, c, gen.SemAcquireParams{Permits: permits, Queue: queue, Channel: permits,
-				Owner: "p.new:1", Limit: 6, TTL: time.Minute}))
+			lab.Must(lockscript.SemAcquire(ctx, c, lockscript.SemAcquireParams{Permits: permits, Queue: queue,
+				Channel: permits,
+				Owner:   "p.new:1", Limit: 6, TTL: time.Minute}))
 		},
 	} {
 		var dead []string

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 )
@@ -43,7 +43,7 @@ func TestConfirmedPermitKeepsItsSemaphore(t *testing.T) {
 	s.set("new.1:1", s.now+30000.5)
 	s.set("used", 1e15+1)
 	require.NoError(t, s.c.PExpire(t.Context(), s.permits, 70*time.Second).Err())
-	r, err := s.acquire(gen.SemAcquireParams{Owner: "new.1:1", Limit: 1, TTL: time.Hour, Note: "worker"})
+	r, err := s.acquire(lockscript.SemAcquireParams{Owner: "new.1:1", Limit: 1, TTL: time.Hour, Note: "worker"})
 	require.NoError(t, err)
 	require.True(t, r.Acquired)
 	require.Equal(t, time.Hour, r.Remaining)
@@ -62,12 +62,12 @@ func TestAnOwnersOwnLapsedPermitIsCountedOnce(t *testing.T) {
 	for _, waiting := range [][]string{nil, standing("gone.1:1")} {
 		s := newRawSem(t, 1000, leases, waiting...)
 		before := s.used()
-		r, err := s.acquire(gen.SemAcquireParams{Owner: "me.1:2", Limit: 1000, TTL: time.Minute})
+		r, err := s.acquire(lockscript.SemAcquireParams{Owner: "me.1:2", Limit: 1000, TTL: time.Minute})
 		require.NoError(t, err)
 		require.True(t, r.Acquired)
 		require.Equal(t, before-100, s.used(), "its weight was counted and is; 100 others were buried")
-		released := lab.Must(s.release(gen.SemReleaseParams{Owner: "me.1:2"}))
-		require.Equal(t, gen.SemReleaseResultReleased, released)
+		released := lab.Must(s.release(lockscript.SemReleaseParams{Owner: "me.1:2"}))
+		require.Equal(t, lockscript.SemReleaseResultReleased, released)
 		require.Zero(t, s.used())
 	}
 }
@@ -82,10 +82,10 @@ func TestWithdrawnPermitOutlivesItsSemaphore(t *testing.T) {
 		t.Run(owner, func(t *testing.T) {
 			s := newRawSem(t, 5, leases)
 			require.NoError(t, s.c.PExpire(t.Context(), s.permits, 2*time.Second).Err())
-			_, err := s.release(gen.SemReleaseParams{Owner: "late.1:1"})
+			_, err := s.release(lockscript.SemReleaseParams{Owner: "late.1:1"})
 			require.NoError(t, err)
 			require.Greater(t, s.stays(), 7*time.Second)
-			r, err := s.acquire(gen.SemAcquireParams{Owner: "late.1:1", Limit: 5, TTL: time.Minute})
+			r, err := s.acquire(lockscript.SemAcquireParams{Owner: "late.1:1", Limit: 5, TTL: time.Minute})
 			require.NoError(t, err)
 			require.False(t, r.Acquired)
 		})
@@ -98,7 +98,8 @@ func TestFenceOfAPermitIsAboveTheFloor(t *testing.T) {
 	t.Parallel()
 	s := newRawSem(t, 1, nil)
 	require.NoError(t, s.c.Del(t.Context(), s.permits).Err())
-	r, err := s.acquire(gen.SemAcquireParams{Owner: "me.1:1", Limit: 1, TTL: time.Minute, Floor: aheadOfTheClock})
+	r, err := s.acquire(lockscript.SemAcquireParams{Owner: "me.1:1", Limit: 1, TTL: time.Minute,
+		Floor: aheadOfTheClock})
 	require.NoError(t, err)
 	require.Greater(t, r.Fence, aheadOfTheClock)
 }

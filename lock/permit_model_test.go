@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 )
 
 // check compares all that the keys hold, and what was said, and waits until the short
@@ -32,7 +32,8 @@ func (m *modelledSem) check(t *rapid.T) {
 	for !end.IsZero() && !m.c.Time(m.ctx).Val().After(end) {
 		require.NoError(t, m.ctx.Err())
 	}
-	r, err := gen.SemInfo(m.ctx, m.c, gen.SemInfoParams{Permits: m.permits, Queue: m.queue, Max: 100, Waiters: 100})
+	r, err := lockscript.SemInfo(m.ctx, m.c, lockscript.SemInfoParams{Permits: m.permits, Queue: m.queue, Max: 100,
+		Waiters: 100})
 	require.NoError(t, err)
 	if r.Limit != 0 { // it is stored with the first permit
 		require.Equal(t, int64(m.limit), r.Limit)

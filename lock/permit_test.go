@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lock"
@@ -88,11 +88,11 @@ func TestSemaphoreExpiredPermitIsLost(t *testing.T) {
 	require.NoError(t, err)
 	end := time.UnixMicro(lease.Fence()).Add(2 * time.Millisecond)
 	luatomictest.Eventually(t, 20*time.Second, "the lease ends", func() bool { return c.Time(ctx).Val().After(end) })
-	state, err := gen.SemExtend(ctx, c, gen.SemExtendParams{
+	state, err := lockscript.SemExtend(ctx, c, lockscript.SemExtendParams{
 		Permits: lease.Key(), Owner: lease.Token(), TTL: time.Second,
 	})
 	require.NoError(t, err)
-	require.Equal(t, gen.SemExtendResultExpired, state)
+	require.Equal(t, lockscript.SemExtendResultExpired, state)
 	next, err := s.Try(ctx, 1)
 	require.NoError(t, err)
 	require.Greater(t, next.Fence(), lease.Fence())
@@ -151,7 +151,7 @@ func TestSemaphoreHolderLeavesTheQueue(t *testing.T) {
 	c, k, permits, queue := semKeys(t)
 	entry := scriptcase.Standing("p.me:2")
 	require.NoError(t, scriptcase.SemOf(5, map[string]float64{"p.me:2": lab.Future}, entry)(ctx, c, k))
-	r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
+	r, err := lockscript.SemAcquire(ctx, c, lockscript.SemAcquireParams{
 		Permits: permits, Queue: queue, Channel: permits + ":", Owner: "p.me:2", Limit: 5, TTL: time.Minute,
 		Entry: entry,
 	})
@@ -171,16 +171,16 @@ func TestSemaphoreAttemptAfterAShrink(t *testing.T) {
 	first := scriptcase.Standing("p.first:1")
 	set := scriptcase.SemOf(2, map[string]float64{"p.a:2": lab.Future}, first, heavy, light)
 	require.NoError(t, set(ctx, c, k))
-	look := func(token, entry string) gen.SemAcquireResult {
-		r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
+	look := func(token, entry string) lockscript.SemAcquireResult {
+		r, err := lockscript.SemAcquire(ctx, c, lockscript.SemAcquireParams{
 			Permits: permits, Queue: queue, Channel: permits + ":", Owner: token, Limit: 5, TTL: time.Minute,
 			Entry: entry,
 		})
 		require.NoError(t, err)
 		return r
 	}
-	require.Equal(t, gen.SemAcquirePlaceRefused, look("p.heavy:5", heavy).Place)
-	require.Equal(t, gen.SemAcquirePlaceWaiting, look("p.light:1", light).Place)
+	require.Equal(t, lockscript.SemAcquirePlaceRefused, look("p.heavy:5", heavy).Place)
+	require.Equal(t, lockscript.SemAcquirePlaceWaiting, look("p.light:1", light).Place)
 	require.Equal(t, int64(2), c.ZCard(ctx, queue).Val())
 }
 
@@ -194,7 +194,7 @@ func TestSemaphoreForgetsWhatWasGivenBack(t *testing.T) {
 		"p.old:1": -now + 20_000, "p.recent:1": -now + 1000, "p.dead:2": now - 1, "p.dead:2\nnote": now - 1,
 		"p.live:1": lab.Future,
 	})(ctx, c, k))
-	_, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
+	_, err := lockscript.SemAcquire(ctx, c, lockscript.SemAcquireParams{
 		Permits: permits, Queue: queue, Channel: permits + ":", Owner: "p.me:3", Limit: 5, TTL: time.Minute,
 		Note: "mine",
 	})
@@ -202,11 +202,11 @@ func TestSemaphoreForgetsWhatWasGivenBack(t *testing.T) {
 	require.ElementsMatch(t, []string{
 		"p.recent:1", "p.live:1", "p.me:3", "p.me:3\nmine", "limit", "used", "fence",
 	}, c.ZRange(ctx, permits, 0, -1).Val())
-	state, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{
+	state, err := lockscript.SemRelease(ctx, c, lockscript.SemReleaseParams{
 		Permits: permits, Queue: queue, Channel: permits + ":", Owner: "p.me:3", Note: "mine",
 	})
 	require.NoError(t, err)
-	require.Equal(t, gen.SemReleaseResultReleased, state)
+	require.Equal(t, lockscript.SemReleaseResultReleased, state)
 	require.ElementsMatch(t, []string{
 		"p.recent:1", "p.live:1", "p.me:3", "limit", "used", "fence",
 	}, c.ZRange(ctx, permits, 0, -1).Val())
@@ -225,7 +225,7 @@ func TestSemaphoreFenceIsOnesOwn(t *testing.T) {
 	require.NoError(t, err)
 	mine := scriptcase.Standing("p.me:1")
 	require.NoError(t, scriptcase.SemOf(5, nil, mine, scriptcase.Standing("p.x:1"))(ctx, c, k))
-	a, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
+	a, err := lockscript.SemAcquire(ctx, c, lockscript.SemAcquireParams{
 		Permits: permits, Queue: queue, Channel: permits + ":", Owner: "p.me:1", Limit: 5, TTL: time.Minute,
 		Entry: mine,
 	})
@@ -243,20 +243,22 @@ func TestSemaphoreKeysExpire(t *testing.T) {
 	c, k, permits, queue := semKeys(t)
 	require.NoError(t, scriptcase.SemOf(5, map[string]float64{"p.a:5": lab.Future})(ctx, c, k))
 	require.NoError(t, c.Persist(ctx, permits).Err())
-	_, err := gen.SemExtend(ctx, c, gen.SemExtendParams{Permits: permits, Owner: "p.a:5", TTL: time.Hour})
+	_, err := lockscript.SemExtend(ctx, c, lockscript.SemExtendParams{Permits: permits, Owner: "p.a:5", TTL: time.Hour})
 	require.NoError(t, err)
 	require.InDelta(t, (time.Hour + time.Minute).Seconds(), c.PTTL(ctx, permits).Val().Seconds(), 5, "it had no end")
-	_, err = gen.SemExtend(ctx, c, gen.SemExtendParams{Permits: permits, Owner: "p.a:5", TTL: 3 * time.Hour})
+	_, err = lockscript.SemExtend(ctx, c, lockscript.SemExtendParams{Permits: permits, Owner: "p.a:5",
+		TTL: 3 * time.Hour})
 	require.NoError(t, err)
 	require.Greater(t, c.PTTL(ctx, permits).Val(), 3*time.Hour)
-	_, err = gen.SemAcquire(ctx, c, gen.SemAcquireParams{
+	_, err = lockscript.SemAcquire(ctx, c, lockscript.SemAcquireParams{
 		Permits: permits, Queue: queue, Channel: permits + ":", Owner: "p.b:1", Limit: 5, TTL: time.Hour,
 		Entry: scriptcase.Standing("p.b:1"),
 	})
 	require.NoError(t, err)
 	require.Positive(t, c.PTTL(ctx, queue).Val())
 	require.NoError(t, c.Del(ctx, permits, queue).Err())
-	_, err = gen.SemResize(ctx, c, gen.SemResizeParams{Permits: permits, Queue: queue, Channel: permits + ":", Size: 5})
+	_, err = lockscript.SemResize(ctx, c, lockscript.SemResizeParams{Permits: permits, Queue: queue,
+		Channel: permits + ":", Size: 5})
 	require.NoError(t, err)
 	require.Positive(t, c.PTTL(ctx, permits).Val())
 }
@@ -297,7 +299,7 @@ func TestSemaphoreNewcomerServesTheHead(t *testing.T) {
 	c, permits, queue, granted := semEdge(t, map[string]float64{
 		"p.live:4": lab.Future, "p.dead:1": lab.Past,
 	}, "p.head:1")
-	r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
+	r, err := lockscript.SemAcquire(ctx, c, lockscript.SemAcquireParams{
 		Permits: permits, Queue: queue, Channel: permits + ":", Owner: "p.me:2", Limit: 5, TTL: time.Minute,
 		Entry: "p.me:2 1000\n",
 	})
@@ -307,7 +309,7 @@ func TestSemaphoreNewcomerServesTheHead(t *testing.T) {
 
 	require.NoError(t, c.Del(ctx, queue).Err())
 	require.NoError(t, c.ZAdd(ctx, permits, redis.Z{Score: scriptcase.SemBase, Member: "used"}).Err())
-	_, err = gen.SemAcquire(ctx, c, gen.SemAcquireParams{
+	_, err = lockscript.SemAcquire(ctx, c, lockscript.SemAcquireParams{
 		Permits: permits, Queue: queue, Channel: permits + ":", Owner: "p.long:1", Limit: 5, TTL: 3 * time.Hour,
 	})
 	require.NoError(t, err)
@@ -331,10 +333,10 @@ func TestSemaphoreReleaseServesWhoCanBeServed(t *testing.T) {
 			"too heavy": "p.heavy:6", "gave up": "p.gone:1", "holds": "p.gone:4", "dead": "p.all:5",
 		}[name]
 		c, permits, queue, granted := semEdge(t, holders, head, "p.next:1")
-		state, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue,
+		state, err := lockscript.SemRelease(ctx, c, lockscript.SemReleaseParams{Permits: permits, Queue: queue,
 			Channel: permits + ":", Owner: "p.me:1"})
 		require.NoError(t, err)
-		require.Equal(t, gen.SemReleaseResultReleased, state)
+		require.Equal(t, lockscript.SemReleaseResultReleased, state)
 		want := []string{"p.next:1"}
 		switch name {
 		case "dead":
@@ -356,8 +358,8 @@ func TestSemaphoreReleaseTakesBackWhatTheDeadHad(t *testing.T) {
 	defer inbox.Close()
 	_, err := inbox.Receive(ctx)
 	require.NoError(t, err)
-	acquire := func(owner, entry string) gen.SemAcquireResult {
-		r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
+	acquire := func(owner, entry string) lockscript.SemAcquireResult {
+		r, err := lockscript.SemAcquire(ctx, c, lockscript.SemAcquireParams{
 			Permits: permits, Queue: queue, Channel: permits + ":", Owner: owner, Limit: 3, TTL: time.Minute,
 			Entry: entry,
 		})
@@ -365,10 +367,11 @@ func TestSemaphoreReleaseTakesBackWhatTheDeadHad(t *testing.T) {
 		return r
 	}
 	release := func(owner string) {
-		r, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Channel: permits + ":",
-			Owner: owner})
+		r, err := lockscript.SemRelease(ctx, c, lockscript.SemReleaseParams{Permits: permits, Queue: queue,
+			Channel: permits + ":",
+			Owner:   owner})
 		require.NoError(t, err)
-		require.Equal(t, gen.SemReleaseResultReleased, r)
+		require.Equal(t, lockscript.SemReleaseResultReleased, r)
 	}
 	used := func() int { return int(c.ZScore(ctx, permits, "used").Val() - 1e15) }
 	ago := func(d time.Duration) float64 { return float64(c.Time(ctx).Val().Add(-d).UnixMilli()) }

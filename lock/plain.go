@@ -6,14 +6,14 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/lua"
 )
 
-// plain is the protocol of a plain lock: scripts/lock_*.lua.
+// plain is the protocol of a plain lock: scripts/lock/*.lua.
 type plain struct{ client lua.Client }
 
-// tail returns the part of a lock's record after the owner; see lock_acquire.lua.
+// tail returns the part of a lock's record after the owner; see lock/acquire.lua.
 func (o *Options) tail() string {
 	return " " + milliseconds(o.LockDelay) + " " + milliseconds(o.after()) + " " + o.Note
 }
@@ -38,11 +38,11 @@ const lapsed = time.Second
 // after is how long the record of a lock stays after the end of the lease.
 func (o *Options) after() time.Duration { return max(o.Afterlife, lapsed) + o.LockDelay }
 
-func (p *plain) acquire(ctx context.Context, r *request, a attempt) (gen.LockAcquireResult, error) {
+func (p *plain) acquire(ctx context.Context, r *request, a attempt) (lockscript.AcquireResult, error) {
 	o := r.opts
 	if a.entry == "" && o.Replicas == 0 {
-		tried, err := gen.LockTry(ctx, p.client, r.tryParams())
-		if err != nil || tried.State != gen.LockTryStateWanted {
+		tried, err := lockscript.Try(ctx, p.client, r.tryParams())
+		if err != nil || tried.State != lockscript.TryStateWanted {
 			return asAcquired(tried), err
 		} // else it is handed to a waiter that lives
 	}
@@ -50,31 +50,31 @@ func (p *plain) acquire(ctx context.Context, r *request, a attempt) (gen.LockAcq
 	if o.Replicas > 0 {
 		return p.acquireReplicated(ctx, r, params)
 	}
-	result, err := gen.LockAcquire(ctx, p.client, params)
+	result, err := lockscript.Acquire(ctx, p.client, params)
 	return atLeast(result), err
 }
 
-func (r *request) tryParams() gen.LockTryParams {
-	return gen.LockTryParams{Lock: r.keys.Record, Own: r.own, Life: r.opts.life(), Floor: r.floor.Last()}
+func (r *request) tryParams() lockscript.TryParams {
+	return lockscript.TryParams{Lock: r.keys.Record, Own: r.own, Life: r.opts.life(), Floor: r.floor.Last()}
 }
 
-func (r *request) acquireParams(a attempt) gen.LockAcquireParams {
-	return gen.LockAcquireParams{
+func (r *request) acquireParams(a attempt) lockscript.AcquireParams {
+	return lockscript.AcquireParams{
 		Lock: r.keys.Record, Queue: r.keys.Queue, Own: r.own, TTL: r.opts.TTL, Floor: r.floor.Last(),
 		Entry: a.entry, Fresh: a.fresh, Channel: r.channel,
 	}
 }
 
-func asAcquired(tried gen.LockTryResult) gen.LockAcquireResult {
-	return atLeast(gen.LockAcquireResult{
-		Acquired: tried.State == gen.LockTryStateAcquired, Fence: tried.Fence,
+func asAcquired(tried lockscript.TryResult) lockscript.AcquireResult {
+	return atLeast(lockscript.AcquireResult{
+		Acquired: tried.State == lockscript.TryStateAcquired, Fence: tried.Fence,
 		Remaining: tried.Remaining, Holder: tried.Holder,
 	})
 }
 
 // atLeast subtracts a millisecond from the remaining time that a repeat found on its owner's lease: PTTL rounds up, so
 // the key expires earlier than PTTL says.
-func atLeast(r gen.LockAcquireResult) gen.LockAcquireResult {
+func atLeast(r lockscript.AcquireResult) lockscript.AcquireResult {
 	if r.Acquired && r.Remaining > 0 {
 		r.Remaining = max(r.Remaining-time.Millisecond, time.Microsecond)
 	}
@@ -83,23 +83,23 @@ func atLeast(r gen.LockAcquireResult) gen.LockAcquireResult {
 
 // tryAll makes one attempt for each request, in one round trip, with a second one for the locks that are free and have
 // waiters.
-func (p *plain) tryAll(ctx context.Context, rs []*request) ([]gen.LockAcquireResult, []error) {
+func (p *plain) tryAll(ctx context.Context, rs []*request) ([]lockscript.AcquireResult, []error) {
 	b, wanted := lua.NewBatch(p.client), lua.NewBatch(p.client)
-	tries := make([]*lua.Future[gen.LockTryResult], len(rs))
+	tries := make([]*lua.Future[lockscript.TryResult], len(rs))
 	for i, r := range rs {
-		tries[i] = gen.LockTryIn(b, r.tryParams())
+		tries[i] = lockscript.TryIn(b, r.tryParams())
 	}
 	_ = b.Exec(ctx) // each future has its own error
-	results, errs := make([]gen.LockAcquireResult, len(rs)), make([]error, len(rs))
-	again := make(map[int]*lua.Future[gen.LockAcquireResult])
+	results, errs := make([]lockscript.AcquireResult, len(rs)), make([]error, len(rs))
+	again := make(map[int]*lua.Future[lockscript.AcquireResult])
 	for i, r := range rs {
 		tried, err := tries[i].Get()
 		results[i], errs[i] = asAcquired(tried), err
 		if tries[i].Resent() {
 			r.noted.NoteResent()
 		}
-		if err == nil && tried.State == gen.LockTryStateWanted {
-			again[i] = gen.LockAcquireIn(wanted, r.acquireParams(attempt{}))
+		if err == nil && tried.State == lockscript.TryStateWanted {
+			again[i] = lockscript.AcquireIn(wanted, r.acquireParams(attempt{}))
 		}
 	}
 	_ = wanted.Exec(ctx)
@@ -120,11 +120,11 @@ func (p *plain) entry(r *request, claim time.Duration) string { return milliseco
 // before, another connection may have written it, and WAIT counts only writes of its own connection. So the lease is
 // extended, which writes the record again.
 func (p *plain) acquireReplicated(
-	ctx context.Context, r *request, params gen.LockAcquireParams,
-) (gen.LockAcquireResult, error) {
+	ctx context.Context, r *request, params lockscript.AcquireParams,
+) (lockscript.AcquireResult, error) {
 	b := lua.NewBatch(p.client)
 	b.Wait(r.opts.Replicas, r.opts.ReplicaTimeout)
-	future := gen.LockAcquireIn(b, params)
+	future := lockscript.AcquireIn(b, params)
 	_ = b.Exec(ctx) // the future has the error
 	result, err := future.Get()
 	if err != nil || !result.Acquired {
@@ -172,7 +172,7 @@ func (p *plain) replicate(ctx context.Context, held ...*request) error {
 }
 
 func (p *plain) extend(b *lua.Batch, r *request, ttl time.Duration) func() error {
-	future := gen.LockExtendIn(b, gen.LockExtendParams{
+	future := lockscript.ExtendIn(b, lockscript.ExtendParams{
 		Lock: r.keys.Record, Owner: r.token, TTL: ttl,
 	})
 	return func() error {
@@ -180,17 +180,17 @@ func (p *plain) extend(b *lua.Batch, r *request, ttl time.Duration) func() error
 		switch {
 		case err != nil:
 			return fmt.Errorf("luatomic: extend %q: %w", r.name, recordError(err, r.keys.Record))
-		case state == gen.LockExtendResultRevoked:
+		case state == lockscript.ExtendResultRevoked:
 			return r.revoked()
-		case state != gen.LockExtendResultExtended:
-			return r.lost(state == gen.LockExtendResultTaken)
+		case state != lockscript.ExtendResultExtended:
+			return r.lost(state == lockscript.ExtendResultTaken)
 		}
 		return nil
 	}
 }
 
 func (p *plain) release(ctx context.Context, r *request, fence int64) error {
-	state, err := p.sendRelease(ctx, gen.LockReleaseParams{
+	state, err := p.sendRelease(ctx, lockscript.ReleaseParams{
 		Lock: r.keys.Record, Queue: r.keys.Queue, Owner: r.token, Whole: r.whole(fence),
 		Stay: r.opts.Afterlife, Channel: r.channel,
 	})
@@ -200,49 +200,49 @@ func (p *plain) release(ctx context.Context, r *request, fence int64) error {
 	switch {
 	case err != nil:
 		return recordError(err, r.keys.Record)
-	case state == gen.LockReleaseResultReleased:
+	case state == lockscript.ReleaseResultReleased:
 		return nil
-	case state == gen.LockReleaseResultRevoked:
+	case state == lockscript.ReleaseResultRevoked:
 		return r.revoked()
 	}
-	return r.lost(state == gen.LockReleaseResultTaken)
+	return r.lost(state == lockscript.ReleaseResultTaken)
 }
 
 // sendRelease sends the release. If ctx has a round, the release is sent with the calls of the other leases.
-func (p *plain) sendRelease(ctx context.Context, params gen.LockReleaseParams) (gen.LockReleaseResult, error) {
+func (p *plain) sendRelease(ctx context.Context, params lockscript.ReleaseParams) (lockscript.ReleaseResult, error) {
 	if ctx.Value(partKey{}) != nil {
-		state, err, ok := inRound(ctx, func(b *lua.Batch) *lua.Future[gen.LockReleaseResult] {
-			return gen.LockReleaseIn(b, params)
+		state, err, ok := inRound(ctx, func(b *lua.Batch) *lua.Future[lockscript.ReleaseResult] {
+			return lockscript.ReleaseIn(b, params)
 		})
 		if ok {
 			return state, err
 		}
 	}
-	return gen.LockRelease(ctx, p.client, params)
+	return lockscript.Release(ctx, p.client, params)
 }
 
 func (p *plain) withdraw(ctx context.Context, r *request, entry string) error {
-	params := gen.LockLeaveParams{
-		Lock: r.keys.Record, Queue: r.keys.Queue, Owner: r.token, Entry: entry, How: gen.LockLeaveHowVoid,
+	params := lockscript.LeaveParams{
+		Lock: r.keys.Record, Queue: r.keys.Queue, Owner: r.token, Entry: entry, How: lockscript.LeaveHowVoid,
 		Stay: r.opts.Afterlife, Channel: r.channel,
 	}
-	_, err, ok := inRound(ctx, func(b *lua.Batch) *lua.Future[bool] { return gen.LockLeaveIn(b, params) })
+	_, err, ok := inRound(ctx, func(b *lua.Batch) *lua.Future[bool] { return lockscript.LeaveIn(b, params) })
 	if !ok {
-		_, err = gen.LockLeave(ctx, p.client, params)
+		_, err = lockscript.Leave(ctx, p.client, params)
 	}
 	return err
 }
 
 func (p *plain) void(ctx context.Context, r *request) error {
-	return p.leave(ctx, r, gen.LockLeaveHowLate)
+	return p.leave(ctx, r, lockscript.LeaveHowLate)
 }
 
 func (p *plain) giveBack(ctx context.Context, r *request) error {
-	return p.leave(ctx, r, gen.LockLeaveHowUnconfirmed)
+	return p.leave(ctx, r, lockscript.LeaveHowUnconfirmed)
 }
 
-func (p *plain) leave(ctx context.Context, r *request, how gen.LockLeaveHow) error {
-	_, err := gen.LockLeave(ctx, p.client, gen.LockLeaveParams{
+func (p *plain) leave(ctx context.Context, r *request, how lockscript.LeaveHow) error {
+	_, err := lockscript.Leave(ctx, p.client, lockscript.LeaveParams{
 		Lock: r.keys.Record, Queue: r.keys.Queue, Owner: r.token, How: how, Stay: r.opts.Afterlife, Channel: r.channel,
 	})
 	return err
@@ -250,12 +250,12 @@ func (p *plain) leave(ctx context.Context, r *request, how gen.LockLeaveHow) err
 
 // force takes the lock from its holder if the lock has the fence; 0 matches any fence. With steal the request's token
 // is the next holder, otherwise a waiter or nobody.
-func (p *plain) force(ctx context.Context, r *request, steal bool, fence int64) (gen.LockForceResult, error) {
+func (p *plain) force(ctx context.Context, r *request, steal bool, fence int64) (lockscript.ForceResult, error) {
 	o, owner := r.opts, "-"
 	if steal {
 		owner = r.token
 	}
-	result, err := gen.LockForce(ctx, p.client, gen.LockForceParams{
+	result, err := lockscript.Force(ctx, p.client, lockscript.ForceParams{
 		Lock: r.keys.Record, Queue: r.keys.Queue, Fence: fence, Owner: owner, Own: r.own, Life: o.life(),
 		Floor: r.floor.Last(), Stay: o.Afterlife, Channel: r.channel,
 	})

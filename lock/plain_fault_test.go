@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lock"
@@ -277,22 +277,22 @@ func TestHandOverPassesOver1000DeadProcesses(t *testing.T) {
 	t.Parallel()
 	for name, free := range map[string]func(k lockKeys){
 		"release": func(k lockKeys) {
-			lab.Must(gen.LockRelease(t.Context(), k.c,
-				gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "me"}))
+			lab.Must(lockscript.Release(t.Context(), k.c,
+				lockscript.ReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "me"}))
 		},
-		"force": func(k lockKeys) { k.force(gen.LockForceParams{Owner: "-", Channel: k.lock}) },
+		"force": func(k lockKeys) { k.force(lockscript.ForceParams{Owner: "-", Channel: k.lock}) },
 	} {
 		k := newLockKeys(t, scriptcase.WantedMe, time.Minute)
 		k.dead(2500)
 		free(k)
 		require.EqualValues(t, 1500, k.c.LLen(t.Context(), k.queue).Val(), name)
-		try := lab.Must(gen.LockTry(t.Context(), k.c, gen.LockTryParams{Lock: k.lock, Own: scriptcase.Own("new"),
+		try := lab.Must(lockscript.Try(t.Context(), k.c, lockscript.TryParams{Lock: k.lock, Own: scriptcase.Own("new"),
 			Life: time.Minute}))
-		require.Equal(t, gen.LockTryStateWanted, try.State, name)
-		require.False(t, k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("new")}).Acquired,
+		require.Equal(t, lockscript.TryStateWanted, try.State, name)
+		require.False(t, k.acquire(lockscript.AcquireParams{Own: scriptcase.Own("new")}).Acquired,
 			"%s: others may live behind the dead", name)
 		require.EqualValues(t, 500, k.c.LLen(t.Context(), k.queue).Val(), name)
-		require.True(t, k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("new")}).Acquired, name)
+		require.True(t, k.acquire(lockscript.AcquireParams{Own: scriptcase.Own("new")}).Acquired, name)
 		require.Zero(t, k.c.Exists(t.Context(), k.queue).Val(), name)
 	}
 }
@@ -317,13 +317,14 @@ func TestDeadWaitersCostNoWriteOfTheLock(t *testing.T) {
 		free  func(k lockKeys)
 	}{
 		"acquire": {scriptcase.WantedOther, 0, 1, func(k lockKeys) {
-			k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("me")})
+			k.acquire(lockscript.AcquireParams{Own: scriptcase.Own("me")})
 		}},
 		"release": {scriptcase.WantedMe, time.Minute, 0, func(k lockKeys) {
-			lab.Must(gen.LockRelease(t.Context(), c, gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "me"}))
+			lab.Must(lockscript.Release(t.Context(), c, lockscript.ReleaseParams{Lock: k.lock, Queue: k.queue,
+				Owner: "me"}))
 		}},
 		"force": {scriptcase.WantedMe, time.Minute, 1, func(k lockKeys) {
-			k.force(gen.LockForceParams{Owner: "-", Channel: "i"})
+			k.force(lockscript.ForceParams{Owner: "-", Channel: "i"})
 		}},
 	} {
 		require.NoError(t, scriptcase.LockOf(tc.text, tc.lease)(t.Context(), c, name))

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lock"
@@ -91,18 +91,18 @@ func newLockKeys(t *testing.T, record string, lease time.Duration, entries ...st
 
 func (k lockKeys) text() string { return k.c.Get(k.t.Context(), k.lock).Val() }
 
-func (k lockKeys) acquire(p gen.LockAcquireParams) gen.LockAcquireResult {
+func (k lockKeys) acquire(p lockscript.AcquireParams) lockscript.AcquireResult {
 	k.t.Helper()
 	p.Lock, p.Queue, p.TTL = k.lock, k.queue, time.Minute
-	r, err := gen.LockAcquire(k.t.Context(), k.c, p)
+	r, err := lockscript.Acquire(k.t.Context(), k.c, p)
 	require.NoError(k.t, err)
 	return r
 }
 
-func (k lockKeys) force(p gen.LockForceParams) gen.LockForceResult {
+func (k lockKeys) force(p lockscript.ForceParams) lockscript.ForceResult {
 	k.t.Helper()
 	p.Lock, p.Queue, p.Life, p.Own = k.lock, k.queue, time.Minute, scriptcase.Own(p.Owner)
-	r, err := gen.LockForce(k.t.Context(), k.c, p)
+	r, err := lockscript.Force(k.t.Context(), k.c, p)
 	require.NoError(k.t, err)
 	return r
 }
@@ -114,18 +114,18 @@ func TestReleaseByAnotherLeavesTheLock(t *testing.T) {
 	t.Parallel()
 	k := newLockKeys(t, scriptcase.HeldByOther, time.Minute)
 	before := k.text()
-	r, err := gen.LockRelease(t.Context(), k.c, gen.LockReleaseParams{
+	r, err := lockscript.Release(t.Context(), k.c, lockscript.ReleaseParams{
 		Lock: k.lock, Queue: k.queue, Owner: "me", Whole: scriptcase.HeldByMe,
 	})
 	require.NoError(t, err)
-	require.Equal(t, gen.LockReleaseResultTaken, r)
+	require.Equal(t, lockscript.ReleaseResultTaken, r)
 	require.Equal(t, before, k.text())
 }
 
 func TestAcquireAfterOnesOwnLeaseHasEndedIsANewOne(t *testing.T) {
 	t.Parallel()
 	k := newLockKeys(t, scriptcase.HeldByMe, 0)
-	r := k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("me")})
+	r := k.acquire(lockscript.AcquireParams{Own: scriptcase.Own("me")})
 	require.True(t, r.Acquired)
 	require.Greater(t, r.Fence, int64(7))
 }
@@ -135,17 +135,17 @@ func TestAcquireAfterOnesOwnLeaseHasEndedIsANewOne(t *testing.T) {
 func TestFenceAheadOfTheClockIsFollowedByTheNext(t *testing.T) {
 	t.Parallel()
 	free := fmt.Sprintf("2 %d 0 - - 0 0 ", aheadOfTheClock)
-	require.EqualValues(t, aheadOfTheClock+1, newLockKeys(t, free, time.Minute).acquire(gen.LockAcquireParams{
+	require.EqualValues(t, aheadOfTheClock+1, newLockKeys(t, free, time.Minute).acquire(lockscript.AcquireParams{
 		Own: scriptcase.Own("me"),
 	}).Fence)
 	k := newLockKeys(t, free, time.Minute)
-	tried, err := gen.LockTry(t.Context(), k.c, gen.LockTryParams{
+	tried, err := lockscript.Try(t.Context(), k.c, lockscript.TryParams{
 		Lock: k.lock, Own: scriptcase.Own("me"), Life: time.Minute,
 	})
 	require.NoError(t, err)
 	require.EqualValues(t, aheadOfTheClock+1, tried.Fence)
 	k = newLockKeys(t, free, time.Minute)
-	r, err := gen.LockAcquireAll(t.Context(), k.c, gen.LockAcquireAllParams{
+	r, err := lockscript.AcquireAll(t.Context(), k.c, lockscript.AcquireAllParams{
 		Locks: []string{k.lock}, Own: scriptcase.Own("me"), Life: time.Minute,
 	})
 	require.NoError(t, err)
@@ -163,7 +163,7 @@ func TestNewcomerToALostStringDoesNotPassTheQueue(t *testing.T) {
 	defer inbox.Close()
 	_, err := inbox.Receive(ctx)
 	require.NoError(t, err)
-	r := k.acquire(gen.LockAcquireParams{
+	r := k.acquire(lockscript.AcquireParams{
 		Own: scriptcase.Own("second.1"), Entry: scriptcase.EntryOf("second.1"), Channel: channel,
 	})
 	require.False(t, r.Acquired)
@@ -176,11 +176,11 @@ func TestLeaseThatHasEndedIsNotExtended(t *testing.T) {
 	t.Parallel()
 	k := newLockKeys(t, scriptcase.HeldByMe, 0)
 	before := k.text()
-	r, err := gen.LockExtend(t.Context(), k.c, gen.LockExtendParams{
+	r, err := lockscript.Extend(t.Context(), k.c, lockscript.ExtendParams{
 		Lock: k.lock, Owner: "me", TTL: time.Second,
 	})
 	require.NoError(t, err)
-	require.Equal(t, gen.LockExtendResultExpired, r)
+	require.Equal(t, lockscript.ExtendResultExpired, r)
 	require.Equal(t, before, k.text())
 }
 
@@ -189,12 +189,12 @@ func TestTryAcquiresALockThatOnlyTheDeadWaitFor(t *testing.T) {
 	t.Parallel()
 	k := newLockKeys(t, "2 7 1 - - 0 0 ", time.Minute, scriptcase.EntryOf("dead.1"),
 		scriptcase.EntryOf("dead.2"))
-	tried, err := gen.LockTry(t.Context(), k.c, gen.LockTryParams{
+	tried, err := lockscript.Try(t.Context(), k.c, lockscript.TryParams{
 		Lock: k.lock, Own: scriptcase.Own("me"), Life: time.Minute,
 	})
 	require.NoError(t, err)
-	require.Equal(t, gen.LockTryStateWanted, tried.State, "it does not look into the queue")
-	require.True(t, k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("me")}).Acquired)
+	require.Equal(t, lockscript.TryStateWanted, tried.State, "it does not look into the queue")
+	require.True(t, k.acquire(lockscript.AcquireParams{Own: scriptcase.Own("me")}).Acquired)
 	require.Contains(t, k.text(), " 0 - me ")
 }
 
@@ -204,14 +204,14 @@ func TestRepeatedStealKeepsItsFence(t *testing.T) {
 	t.Parallel()
 	k := newLockKeys(t, scriptcase.Record(7, 0, "thief"), time.Minute/2)
 	before := k.text()
-	again := k.force(gen.LockForceParams{Owner: "thief"})
+	again := k.force(lockscript.ForceParams{Owner: "thief"})
 	require.EqualValues(t, 7, again.Fence)
 	require.Equal(t, before, k.text())
 	require.Greater(t, again.Remaining, time.Minute/4)
 	require.LessOrEqual(t, again.Remaining, time.Minute/2, "the afterlife is none of the lease")
 
 	over := newLockKeys(t, scriptcase.Record(7, 0, "thief"), 0)
-	anew := over.force(gen.LockForceParams{Owner: "thief"})
+	anew := over.force(lockscript.ForceParams{Owner: "thief"})
 	require.Greater(t, anew.Fence, int64(7))
 	require.Zero(t, anew.Remaining, "the whole")
 }
@@ -227,7 +227,7 @@ func TestStealAfterTheLeaseNotifiesNobody(t *testing.T) {
 	defer inbox.Close()
 	_, err := inbox.Receive(ctx)
 	require.NoError(t, err)
-	require.False(t, k.force(gen.LockForceParams{Owner: "thief", Channel: k.lock + ":inbox:"}).Done)
+	require.False(t, k.force(lockscript.ForceParams{Owner: "thief", Channel: k.lock + ":inbox:"}).Done)
 	require.NoError(t, k.c.Publish(ctx, channel, "the end").Err())
 	message, err := inbox.ReceiveMessage(ctx)
 	require.NoError(t, err)
@@ -240,7 +240,7 @@ func TestForceReleaseLeavesTheLockDelay(t *testing.T) {
 	t.Parallel()
 	k := newLockKeys(t, "2 7 1 - gone 60000 61000 ", 59*time.Second, scriptcase.EntryOf("waiter.1"))
 	before := k.text()
-	require.False(t, k.force(gen.LockForceParams{Owner: "-"}).Done)
+	require.False(t, k.force(lockscript.ForceParams{Owner: "-"}).Done)
 	require.Equal(t, before, k.text())
 	require.EqualValues(t, 1, k.c.LLen(t.Context(), k.queue).Val())
 }
@@ -250,25 +250,25 @@ func TestForceReleaseLeavesTheLockDelay(t *testing.T) {
 func TestForcedEndIsReportedToTheOldHolder(t *testing.T) {
 	t.Parallel()
 	k := newLockKeys(t, scriptcase.Record(7, 0, "holder.1"), time.Minute)
-	require.True(t, k.force(gen.LockForceParams{Owner: "-"}).Done)
+	require.True(t, k.force(lockscript.ForceParams{Owner: "-"}).Done)
 	for _, state := range []string{"free", "another holds it", "free again"} {
-		r, err := gen.LockRelease(t.Context(), k.c,
-			gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "holder.1"})
+		r, err := lockscript.Release(t.Context(), k.c,
+			lockscript.ReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "holder.1"})
 		require.NoError(t, err)
-		require.Equal(t, gen.LockReleaseResultRevoked, r, state)
-		e, err := gen.LockExtend(t.Context(), k.c, gen.LockExtendParams{
+		require.Equal(t, lockscript.ReleaseResultRevoked, r, state)
+		e, err := lockscript.Extend(t.Context(), k.c, lockscript.ExtendParams{
 			Lock: k.lock, Owner: "holder.1", TTL: time.Second,
 		})
 		require.NoError(t, err)
-		require.Equal(t, gen.LockExtendResultRevoked, e, state)
+		require.Equal(t, lockscript.ExtendResultRevoked, e, state)
 		switch state {
 		case "free":
-			require.True(t, k.acquire(gen.LockAcquireParams{Own: scriptcase.Own("other.1")}).Acquired)
+			require.True(t, k.acquire(lockscript.AcquireParams{Own: scriptcase.Own("other.1")}).Acquired)
 		case "another holds it":
-			r, err := gen.LockRelease(t.Context(), k.c,
-				gen.LockReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "other.1"})
+			r, err := lockscript.Release(t.Context(), k.c,
+				lockscript.ReleaseParams{Lock: k.lock, Queue: k.queue, Owner: "other.1"})
 			require.NoError(t, err)
-			require.Equal(t, gen.LockReleaseResultReleased, r)
+			require.Equal(t, lockscript.ReleaseResultReleased, r)
 		}
 	}
 }
@@ -276,7 +276,7 @@ func TestForcedEndIsReportedToTheOldHolder(t *testing.T) {
 func TestInfoShowsALockWhoseLeaseHasEndedAsFree(t *testing.T) {
 	t.Parallel()
 	k := newLockKeys(t, scriptcase.Record(7, 0, "gone"), 0)
-	r, err := gen.LockInfo(t.Context(), k.c, gen.LockInfoParams{Lock: k.lock, Queue: k.queue})
+	r, err := lockscript.Info(t.Context(), k.c, lockscript.InfoParams{Lock: k.lock, Queue: k.queue})
 	require.NoError(t, err)
 	require.False(t, r.Held)
 	require.Empty(t, r.Owner)
@@ -359,7 +359,7 @@ func TestLockNoteAndFenceOnlyForTheHolder(t *testing.T) {
 			}
 		}
 		set()
-		held, err := gen.LockNote(ctx, c, gen.LockNoteParams{Lock: lock, Owner: "me", Text: "new"})
+		held, err := lockscript.Note(ctx, c, lockscript.NoteParams{Lock: lock, Owner: "me", Text: "new"})
 		require.NoError(t, err)
 		require.Equal(t, tc.noted, held, tc)
 		want := tc.text
@@ -368,13 +368,13 @@ func TestLockNoteAndFenceOnlyForTheHolder(t *testing.T) {
 		}
 		require.Equal(t, want, c.Get(ctx, lock).Val())
 		set()
-		held, err = gen.LockFence(ctx, c, gen.LockFenceParams{Lock: lock, Owner: "me", Least: 9})
+		held, err = lockscript.Fence(ctx, c, lockscript.FenceParams{Lock: lock, Owner: "me", Least: 9})
 		require.NoError(t, err)
 		require.Equal(t, tc.noted, held, tc)
 		want = tc.text
 		if tc.noted {
 			want = "2 9" + want[3:]
-			again, err := gen.LockFence(ctx, c, gen.LockFenceParams{Lock: lock, Owner: "me", Least: 8})
+			again, err := lockscript.Fence(ctx, c, lockscript.FenceParams{Lock: lock, Owner: "me", Least: 8})
 			require.NoError(t, err)
 			require.True(t, again)
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -21,7 +21,7 @@ func TestFenceOfAHandOverHasAllItsDigits(t *testing.T) {
 	require.NoError(t, c.Set(ctx, "lock:{"+name+"}", "2 5 0 - P.1:1 0 1000 note", time.Hour).Err())
 	require.NoError(t, c.RPush(ctx, "lockq:{"+name+"}", "60000 Q.1:2 0 1000 other").Err())
 	require.NoError(t, lab.Subscribe(ctx, t, c, name+"Q"))
-	text := lab.Text(c, &gen.LockReleaseScript)
+	text := lab.Text(c, &lockscript.ReleaseScript)
 	fixed := strings.Replace(text, "redis.call('TIME')", "{'1732280000', '999'}", 1)
 	require.NotEqual(t, text, fixed)
 	released, err := c.Eval(ctx, fixed, []string{"lock:{" + name + "}", "lockq:{" + name + "}"}, "P.1:1", "", 0,

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 )
@@ -19,7 +19,8 @@ func TestReleaseThatIsThereTwiceHandsTheLockOverOnce(t *testing.T) {
 	a, b := k.inbox(k.lock+channel, "a"), k.inbox(k.lock+channel, "b")
 	row := []any{"me", "", "0", k.lock + channel}
 	keys := []string{k.lock, k.queue, k.lock, k.queue}
-	released, err := k.c.Eval(t.Context(), lab.Text(k.c, &gen.LockReleaseScript), keys, append(row, row...)...).Slice()
+	released, err := k.c.Eval(t.Context(), lab.Text(k.c, &lockscript.ReleaseScript), keys, append(row,
+		row...)...).Slice()
 	require.NoError(t, err)
 	require.Equal(t, []any{int64(1), int64(1)}, released)
 	require.Contains(t, k.text(), " a.1 ", "the first waiter has the lock")

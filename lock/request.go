@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/calls"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/lease"
@@ -19,7 +19,7 @@ import (
 // protocol calls the scripts of one kind of lock. It knows neither the waiters nor the leases.
 type protocol interface {
 	// acquire makes one attempt.
-	acquire(ctx context.Context, r *request, a attempt) (gen.LockAcquireResult, error)
+	acquire(ctx context.Context, r *request, a attempt) (lockscript.AcquireResult, error)
 	// entry is what the queue stores for r. A lease that is handed over to this entry lasts for claim.
 	entry(r *request, claim time.Duration) string
 	// extend adds the extension to b. outcome returns nil if the lease now lasts for ttl, and an ErrLost if it is over.
@@ -38,7 +38,7 @@ type protocol interface {
 // attempt says how an attempt joins the queue.
 type attempt struct {
 	entry string // empty not to join
-	fresh gen.LockAcquireFresh
+	fresh lockscript.AcquireFresh
 }
 
 // request is what one acquire asks the server for, under a token of its own. The waiter and the lease both refer to it.
@@ -46,7 +46,7 @@ type request struct {
 	name    string
 	keys    keys.Lock
 	token   string // the owner in the scripts
-	own     string // of a plain lock: its record from the owner on, see lock_acquire.lua
+	own     string // of a plain lock: its record from the owner on, see lock/acquire.lua
 	channel string // where the process of a token is notified, without its name
 	limit   int64  // of a semaphore or a read-write lock
 	opts    *Options
@@ -132,7 +132,7 @@ type grant struct {
 }
 
 // granted returns the grant of an attempt that was sent at sent. A remaining time of 0 means the whole TTL.
-func (r *request) granted(sent time.Time, result gen.LockAcquireResult) grant {
+func (r *request) granted(sent time.Time, result lockscript.AcquireResult) grant {
 	remaining := result.Remaining
 	if remaining == 0 {
 		remaining = r.opts.TTL
@@ -141,7 +141,7 @@ func (r *request) granted(sent time.Time, result gen.LockAcquireResult) grant {
 }
 
 // heldBy returns the error of an attempt that found the lock held.
-func (r *request) heldBy(result gen.LockAcquireResult) *HeldError {
+func (r *request) heldBy(result lockscript.AcquireResult) *HeldError {
 	return &HeldError{Name: r.name, Remaining: result.Remaining, Holder: result.Holder}
 }
 
@@ -158,7 +158,7 @@ func (r *request) try(ctx context.Context) (grant, *HeldError, error) {
 }
 
 // attempt makes one attempt, in time as lease.InTime defines it; sent is when the attempt was sent.
-func (r *request) attempt(ctx context.Context, a attempt) (sent time.Time, result gen.LockAcquireResult, err error) {
+func (r *request) attempt(ctx context.Context, a attempt) (sent time.Time, result lockscript.AcquireResult, err error) {
 	lease.InTime(func(now time.Time) (until time.Time) {
 		sent = now
 		if result, err = r.ask(ctx, a); err == nil && result.Acquired {
@@ -170,7 +170,7 @@ func (r *request) attempt(ctx context.Context, a attempt) (sent time.Time, resul
 }
 
 // ask makes one attempt. If no answer came and the attempt may have acquired the lock, ask withdraws it.
-func (r *request) ask(ctx context.Context, a attempt) (gen.LockAcquireResult, error) {
+func (r *request) ask(ctx context.Context, a attempt) (lockscript.AcquireResult, error) {
 	r.noted.Context = ctx
 	result, err := r.scripts.acquire(&r.noted, r, a)
 	r.noteOutcome(result.Acquired, err)
@@ -178,7 +178,7 @@ func (r *request) ask(ctx context.Context, a attempt) (gen.LockAcquireResult, er
 		return result, r.failed(ctx, err, a.entry)
 	}
 	r.floor.Note(max(result.Fence, result.Now))
-	if result.Place == gen.LockAcquirePlaceVoid {
+	if result.Place == lockscript.AcquirePlaceVoid {
 		return result, fmt.Errorf("luatomic: acquire %q: %w", r.name, errVoid)
 	}
 	return result, nil

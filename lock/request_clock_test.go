@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/lease"
 )
@@ -55,7 +55,7 @@ func TestARepeatFindsNoMoreThanTheLease(t *testing.T) {
 	r := h.request("x", k, "process.1", l, &h.plain)
 	r.own = " " + r.token + l.tail()
 	for how, a := range map[string]attempt{"try": {},
-		"wait": {entry: h.plain.entry(&r, ttl), fresh: gen.LockAcquireFreshAsks}} {
+		"wait": {entry: h.plain.entry(&r, ttl), fresh: lockscript.AcquireFreshAsks}} {
 		for repeat := range 2 {
 			result, err := h.plain.acquire(t.Context(), &r, a)
 			require.NoError(t, err)

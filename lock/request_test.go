@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
@@ -36,9 +36,10 @@ func TestCancelInFlightLeavesNothing(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			sent := lab.Sent(&gen.LockAcquireScript)
-			require.NoError(t, lua.Preload(ctx, luatomictest.Client(t), &gen.LockAcquireScript, &gen.LockLeaveScript))
-			left := lab.Sent(&gen.LockLeaveScript)
+			sent := lab.Sent(&lockscript.AcquireScript)
+			require.NoError(t, lua.Preload(ctx, luatomictest.Client(t), &lockscript.AcquireScript,
+				&lockscript.LeaveScript))
+			left := lab.Sent(&lockscript.LeaveScript)
 			// The lease that was handed over is extended at once, perhaps only now. That is no part of an acquire.
 			executed := func() int { return proxy.Executed(sent) + proxy.Executed(left) }
 			before := executed()

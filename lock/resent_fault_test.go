@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
@@ -25,30 +25,32 @@ func TestACopyOfARequestHoldsNothing(t *testing.T) {
 		opts   *lock.Options
 		obtain func(ctx context.Context, l *lock.Locker, name string) (lock.Leases, error)
 	}{
-		"Try": {&gen.LockTryScript, nil, func(ctx context.Context, l *lock.Locker, name string) (lock.Leases, error) {
+		"Try": {&lockscript.TryScript, nil, func(ctx context.Context, l *lock.Locker, name string) (lock.Leases,
+			error) {
 			return one(l.Try(ctx, name))
 		}},
-		"Steal": {&gen.LockForceScript, nil, func(ctx context.Context, l *lock.Locker, name string) (lock.Leases,
+		"Steal": {&lockscript.ForceScript, nil, func(ctx context.Context, l *lock.Locker, name string) (lock.Leases,
 			error) {
 			return one(l.Steal(ctx, name))
 		}},
-		"Acquire": {&gen.LockTryScript, nil, func(ctx context.Context, l *lock.Locker, name string) (lock.Leases,
+		"Acquire": {&lockscript.TryScript, nil, func(ctx context.Context, l *lock.Locker, name string) (lock.Leases,
 			error) {
 			return one(l.Acquire(ctx, name))
 		}},
-		"AcquireAll": {&gen.LockTryScript, nil, func(ctx context.Context, l *lock.Locker, name string) (lock.Leases,
+		"AcquireAll": {&lockscript.TryScript, nil, func(ctx context.Context, l *lock.Locker, name string) (lock.Leases,
 			error) {
 			return l.AcquireAll(ctx, name)
 		}},
-		"AcquireAll, tagged": {&gen.LockAcquireAllScript, tagged,
+		"AcquireAll, tagged": {&lockscript.AcquireAllScript, tagged,
 			func(ctx context.Context, l *lock.Locker, name string) (lock.Leases, error) {
 				return l.AcquireAll(ctx, name)
 			}},
-		"Semaphore": {&gen.SemAcquireScript, nil,
+		"Semaphore": {&lockscript.SemAcquireScript, nil,
 			func(ctx context.Context, l *lock.Locker, name string) (lock.Leases, error) {
 				return one(l.Semaphore(name, 1).Try(ctx, 1))
 			}},
-		"RWLock": {&gen.SemAcquireScript, nil, func(ctx context.Context, l *lock.Locker, name string) (lock.Leases,
+		"RWLock": {&lockscript.SemAcquireScript, nil, func(ctx context.Context, l *lock.Locker,
+			name string) (lock.Leases,
 			error) {
 			return one(l.RW(name).Acquire(ctx))
 		}},
@@ -123,7 +125,7 @@ func TestACopyOfARequestHoldsNothing(t *testing.T) {
 func TestACopyOfARequestAboveTheLimitHoldsNothing(t *testing.T) {
 	t.Parallel()
 	ctx, name := t.Context(), luatomictest.Namespace(t)
-	c, late := lab.HoldUp(t, &gen.SemAcquireScript, 0)
+	c, late := lab.HoldUp(t, &lockscript.SemAcquireScript, 0)
 	opts := &lock.Options{TTL: time.Minute}
 	_, err := lab.Locker(t, c, opts).Semaphore(name, 1).Try(ctx, 2)
 	require.ErrorIs(t, err, lock.ErrLimit)
@@ -140,7 +142,7 @@ func TestALateCopyOfASettingChangesNothing(t *testing.T) {
 	t.Parallel()
 	t.Run("Proclaim", func(t *testing.T) {
 		t.Parallel()
-		c, held := lab.HoldUp(t, &gen.LockNoteScript, 0)
+		c, held := lab.HoldUp(t, &lockscript.NoteScript, 0)
 		e := lab.Locker(t, c, &lock.Options{TTL: time.Minute}).Election(luatomictest.Namespace(t))
 		leads := lab.Must(e.Campaign(t.Context(), "new"))
 		require.NoError(t, leads.Proclaim(t.Context(), "draining"))
@@ -151,7 +153,7 @@ func TestALateCopyOfASettingChangesNothing(t *testing.T) {
 	})
 	t.Run("Resize", func(t *testing.T) {
 		t.Parallel()
-		c, held := lab.HoldUp(t, &gen.SemResizeScript, 0)
+		c, held := lab.HoldUp(t, &lockscript.SemResizeScript, 0)
 		s := lab.Locker(t, c, &lock.Options{TTL: time.Minute}).Semaphore(luatomictest.Namespace(t), 5)
 		permit := lab.Must(s.Try(t.Context(), 1))
 		require.NoError(t, s.Resize(t.Context(), 100))

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -137,7 +137,7 @@ func TestAWaiterWhoseGrantIsRevokedEnds(t *testing.T) {
 	require.NoError(t, err)
 	confirms, revoked, attempts := make(chan struct{}), make(chan struct{}), atomic.Int64{}
 	require.NoError(t, ring.ForEachShard(ctx, func(_ context.Context, c *redis.Client) error {
-		c.AddHook(&lab.Around{Sha: lab.Digest(&gen.SemAcquireScript), Do: func(run func() error) error {
+		c.AddHook(&lab.Around{Sha: lab.Digest(&lockscript.SemAcquireScript), Do: func(run func() error) error {
 			if attempts.Add(1) == 3 { // one looks, one joins the queue
 				close(confirms)
 				<-revoked

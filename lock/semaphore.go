@@ -15,7 +15,7 @@ import (
 // A semaphore is one zset, sem:{name}. While a process waits, there is a second zset, semq:{name}. Each permit is a
 // member, scored by the end of its lease. So the permits of a holder that dies become free, whatever the others do. A
 // whole semaphore is in the one zset, so each change is one command, and an error half-way can neither add nor lose
-// permits. sem_acquire.lua lists the members.
+// permits. lock/sem_acquire.lua lists the members.
 //
 // Waiting is as for a lock: an entry in the queue, one connection, no polling. The head of the queue is served first,
 // even if a waiter with less weight behind it would fit. Otherwise a heavy waiter could wait for ever. A release grants

@@ -8,7 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -37,14 +38,14 @@ func TestAPermitLastsThroughItsLastMillisecond(t *testing.T) {
 		}
 		return []any{reply}
 	}
-	acquired, remaining, holder := 0, 3, 5 // places in the reply of sem_acquire
+	acquired, remaining, holder := 0, 3, 5 // places in the reply of lock_sem_acquire
 	acquire := func(as string, ends int64) []any {
 		t.Helper()
-		return run(&gen.SemAcquireScript, ends, as, 1, 60_000, "", "note", "c", 0)
+		return run(&lockscript.SemAcquireScript, ends, as, 1, 60_000, "", "note", "c", 0)
 	}
 
-	require.EqualValues(t, 1, run(&gen.SemExtendScript, now, owner, 60_000, "")[0], "extended")
-	require.EqualValues(t, 0, run(&gen.SemExtendScript, now-1, owner, 60_000, "")[0], "expired")
+	require.EqualValues(t, 1, run(&lockscript.SemExtendScript, now, owner, 60_000, "")[0], "extended")
+	require.EqualValues(t, 0, run(&lockscript.SemExtendScript, now-1, owner, 60_000, "")[0], "expired")
 
 	require.EqualValues(t, 1, acquire(owner, now)[acquired], "a repeat of the owner gets its permit")
 	other := acquire("Q.1:1", now)
@@ -53,17 +54,17 @@ func TestAPermitLastsThroughItsLastMillisecond(t *testing.T) {
 	require.EqualValues(t, 6, acquire("Q.1:1", now+5)[remaining], "the millisecond of its end counts")
 	require.EqualValues(t, 1, acquire("Q.1:1", now-1)[acquired])
 
-	info := run(&gen.SemInfoScript, now, 10, 0)
+	info := run(&lockscript.SemInfoScript, now, 10, 0)
 	require.EqualValues(t, 1, info[1], "used")
 	require.Equal(t, []any{owner, owner + "\nbackup"}, info[4])
-	info = run(&gen.SemInfoScript, now-1, 10, 0)
+	info = run(&lockscript.SemInfoScript, now-1, 10, 0)
 	require.EqualValues(t, 0, info[1])
 	require.Empty(t, info[4])
 
 	guard := func(ends float64) error {
-		fixed := strings.Replace(*gen.QueueAckScript.Guarded.Guard, "redis.call('TIME')",
+		fixed := strings.Replace(*queuescript.AckScript.Guarded.Guard, "redis.call('TIME')",
 			fmt.Sprintf("{'%d', '999'}", now/1000), 1)
-		require.NotEqual(t, *gen.QueueAckScript.Guarded.Guard, fixed)
+		require.NotEqual(t, *queuescript.AckScript.Guarded.Guard, fixed)
 		require.NoError(t, c.ZAdd(t.Context(), key, redis.Z{Score: ends, Member: owner}).Err())
 		return c.Eval(t.Context(), fixed+"return 1", []string{key}, owner).Err()
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -264,19 +264,19 @@ func TestSemaphoreLateAcquireTakesNothing(t *testing.T) {
 	s, _, name, c := newSemaphore(t, 1, nil)
 	const token = "me.1:1"
 	k, q := "sem:{"+name+"}", "semq:{"+name+"}"
-	state, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: k, Queue: q, Owner: token})
+	state, err := lockscript.SemRelease(ctx, c, lockscript.SemReleaseParams{Permits: k, Queue: q, Owner: token})
 	require.NoError(t, err)
-	require.Equal(t, gen.SemReleaseResultExpired, state)
+	require.Equal(t, lockscript.SemReleaseResultExpired, state)
 	require.Positive(t, c.PTTL(ctx, k).Val())
-	r, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
+	r, err := lockscript.SemAcquire(ctx, c, lockscript.SemAcquireParams{
 		Permits: k, Queue: q, Owner: token, Limit: 1, TTL: time.Minute, Entry: "me.1:1 1000\n",
 	})
 	require.NoError(t, err)
 	require.False(t, r.Acquired)
 	require.Zero(t, c.Exists(ctx, q).Val())
-	state, err = gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: k, Queue: q, Owner: token})
+	state, err = lockscript.SemRelease(ctx, c, lockscript.SemReleaseParams{Permits: k, Queue: q, Owner: token})
 	require.NoError(t, err)
-	require.Equal(t, gen.SemReleaseResultExpired, state, "it was not released by a release")
+	require.Equal(t, lockscript.SemReleaseResultExpired, state, "it was not released by a release")
 	lease, err := s.Try(ctx, 1)
 	require.NoError(t, err)
 	require.NoError(t, lease.Release(ctx))
@@ -307,10 +307,10 @@ func TestSemaphoreSurvivesLostReplies(t *testing.T) {
 	defer c.Close()
 	s := lab.Locker(t, c, nil).Semaphore(luatomictest.Namespace(t), 2)
 	for range 3 {
-		proxy.Drop(1, lab.Sent(&gen.SemAcquireScript))
+		proxy.Drop(1, lab.Sent(&lockscript.SemAcquireScript))
 		lease, err := s.Try(t.Context(), 2)
 		require.NoError(t, err)
-		proxy.Drop(1, lab.Sent(&gen.SemReleaseScript))
+		proxy.Drop(1, lab.Sent(&lockscript.SemReleaseScript))
 		require.NoError(t, lease.Release(t.Context()), "released by you")
 	}
 	info, err := s.Info(t.Context())

@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/lock"
 )
 
@@ -124,7 +124,7 @@ func TestSemaphoreNewLimitStaysForAMinute(t *testing.T) {
 			require.NoError(t, c.PExpire(ctx, key, 20*time.Second).Err())
 		},
 		"left": func(t *testing.T, _ *lock.Semaphore, c *redis.Client, key string) {
-			_, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: key, Queue: "semq" + key[3:],
+			_, err := lockscript.SemRelease(ctx, c, lockscript.SemReleaseParams{Permits: key, Queue: "semq" + key[3:],
 				Owner: "p.1:1"})
 			require.NoError(t, err)
 		},

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/luatomictest"
 )
@@ -194,12 +194,12 @@ func (m *modelledSem) draw(t *rapid.T) (limit int, ttl time.Duration, long bool)
 // acquire is a call of the script and of the model.
 func (m *modelledSem) acquire(t *rapid.T, w semWaiter, limit int, ttl time.Duration) {
 	m.notified = nil
-	r, err := gen.SemAcquire(m.ctx, m.c, gen.SemAcquireParams{
+	r, err := lockscript.SemAcquire(m.ctx, m.c, lockscript.SemAcquireParams{
 		Permits: m.permits, Queue: m.queue, Channel: m.permits + ":", Owner: w.token, Limit: int64(limit), TTL: ttl,
 		Entry: w.entry,
 	})
 	require.NoError(t, err)
-	place, mine := gen.SemAcquirePlaceNone, false
+	place, mine := lockscript.SemAcquirePlaceNone, false
 	_, held := m.holders[w.token]
 	_, marked := m.marks[w.token]
 	queued := w.entry != "" && slices.ContainsFunc(m.line, func(o semWaiter) bool { return o.entry == w.entry })
@@ -211,9 +211,9 @@ func (m *modelledSem) acquire(t *rapid.T, w semWaiter, limit int, ttl time.Durat
 			m.hold(w.token, w.long)
 		}
 	case marked:
-		place = gen.SemAcquirePlaceVoid
+		place = lockscript.SemAcquirePlaceVoid
 	case int(scriptcase.SemWeight(w.token)) > cmp.Or(m.limit, limit):
-		place = gen.SemAcquirePlaceRefused
+		place = lockscript.SemAcquirePlaceRefused
 		if queued {
 			m.leave(w.token)
 		}
@@ -228,25 +228,25 @@ func (m *modelledSem) acquire(t *rapid.T, w semWaiter, limit int, ttl time.Durat
 		m.gives(t, r.Fence, w.token)
 	} else {
 		require.Equal(t, place, r.Place)
-		require.Equal(t, place == gen.SemAcquirePlaceRefused, r.Remaining == 0)
+		require.Equal(t, place == lockscript.SemAcquirePlaceRefused, r.Remaining == 0)
 	}
 }
 
 // enter takes a permit or a place in the queue.
-func (m *modelledSem) enter(w semWaiter, queued bool) (place gen.SemAcquirePlace, mine bool) {
+func (m *modelledSem) enter(w semWaiter, queued bool) (place lockscript.SemAcquirePlace, mine bool) {
 	if len(m.line) == 0 && m.fits(w.token) {
 		m.hold(w.token, w.long)
 		return place, true
 	}
 	front := slices.Clone(m.line[:min(len(m.line), 1)])
 	if w.entry != "" {
-		place = gen.SemAcquirePlaceWaiting
+		place = lockscript.SemAcquirePlaceWaiting
 		if !queued {
-			place = gen.SemAcquirePlaceJoined
+			place = lockscript.SemAcquirePlaceJoined
 			m.line = append(m.line, w)
 		}
 	}
-	if len(front) == 0 || place != gen.SemAcquirePlaceWaiting && !m.fits(w.token) && !m.fits(front[0].token) {
+	if len(front) == 0 || place != lockscript.SemAcquirePlaceWaiting && !m.fits(w.token) && !m.fits(front[0].token) {
 		return place, false
 	}
 	if mine = m.grant(w.token, w.long); !mine && w.entry == "" && len(m.line) == 0 && m.fits(w.token) {
@@ -296,21 +296,21 @@ func (m *modelledSem) release(t *rapid.T) {
 	if i := slices.IndexFunc(m.line, func(w semWaiter) bool { return w.token == token }); i >= 0 {
 		entry = m.line[i].entry
 	}
-	got, err := gen.SemRelease(m.ctx, m.c, gen.SemReleaseParams{
+	got, err := lockscript.SemRelease(m.ctx, m.c, lockscript.SemReleaseParams{
 		Permits: m.permits, Queue: m.queue, Channel: m.permits + ":", Owner: token, Entry: entry,
 	})
 	require.NoError(t, err)
-	want := gen.SemReleaseResultExpired
+	want := lockscript.SemReleaseResultExpired
 	if m.leave(token) {
-		want = gen.SemReleaseResultLeft
+		want = lockscript.SemReleaseResultLeft
 	}
 	_, held := m.holders[token]
 	switch {
 	case held, m.marks[token]:
-		want = gen.SemReleaseResultReleased
+		want = lockscript.SemReleaseResultReleased
 		delete(m.holders, token)
 		m.mark(token, true)
-	case m.over[token] && got == gen.SemReleaseResultReleased: // nobody has taken its place
+	case m.over[token] && got == lockscript.SemReleaseResultReleased: // nobody has taken its place
 		want = got
 		m.mark(token, true)
 	default:
@@ -325,12 +325,13 @@ func (m *modelledSem) release(t *rapid.T) {
 func (m *modelledSem) extend(t *rapid.T) {
 	token := m.known(t)
 	m.notified = nil
-	got, err := gen.SemExtend(m.ctx, m.c, gen.SemExtendParams{Permits: m.permits, Owner: token, TTL: time.Hour})
+	got, err := lockscript.SemExtend(m.ctx, m.c, lockscript.SemExtendParams{Permits: m.permits, Owner: token,
+		TTL: time.Hour})
 	require.NoError(t, err)
-	want := gen.SemExtendResultExpired
+	want := lockscript.SemExtendResultExpired
 	if _, held := m.holders[token]; held {
 		m.hold(token, true)
-		want = gen.SemExtendResultExtended
+		want = lockscript.SemExtendResultExtended
 	}
 	require.Equal(t, want, got)
 }
@@ -338,7 +339,7 @@ func (m *modelledSem) extend(t *rapid.T) {
 func (m *modelledSem) resize(t *rapid.T) {
 	limit := rapid.IntRange(2, 7).Draw(t, "limit")
 	m.notified = nil
-	before, err := gen.SemResize(m.ctx, m.c, gen.SemResizeParams{
+	before, err := lockscript.SemResize(m.ctx, m.c, lockscript.SemResizeParams{
 		Permits: m.permits, Queue: m.queue, Channel: m.permits + ":", Size: int64(limit),
 	})
 	require.NoError(t, err)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 )
@@ -44,12 +44,12 @@ func TestAStoppedWaiterOfASemaphoreCostsItsClaim(t *testing.T) {
 	_, err = inbox.Receive(ctx)
 	require.NoError(t, err)
 	stopped := name + ".1:1"
-	joined, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
+	joined, err := lockscript.SemAcquire(ctx, c, lockscript.SemAcquireParams{
 		Permits: "sem:{" + name + "}", Queue: "semq:{" + name + "}", Owner: stopped, Limit: 1, TTL: time.Hour,
 		Entry: stopped + " 300\n", Channel: "lock:c:",
 	})
 	require.NoError(t, err)
-	require.Equal(t, gen.SemAcquirePlaceJoined, joined.Place)
+	require.Equal(t, lockscript.SemAcquirePlaceJoined, joined.Place)
 	next := acquiring(ctx, s, 1)
 	waitForPermits(t, s, 2)
 	require.NoError(t, holder.Release(ctx))

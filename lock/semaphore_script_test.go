@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lua"
@@ -19,7 +19,7 @@ import (
 )
 
 // These are the branches of the scripts of a semaphore that the package reaches by an accident of time only. What
-// sem_acquire, sem_release and sem_resize have in common is asked of each of them.
+// lock_sem_acquire, lock_sem_release and lock_sem_resize have in common is asked of each of them.
 
 // rawSem is a semaphore whose scripts are called raw.
 type rawSem struct {
@@ -69,18 +69,18 @@ func (s rawSem) entries() []string { return s.c.ZRange(s.t.Context(), s.queue, 0
 
 func (s rawSem) stays() time.Duration { return s.c.PTTL(s.t.Context(), s.permits).Val() }
 
-func (s rawSem) acquire(p gen.SemAcquireParams) (gen.SemAcquireResult, error) {
+func (s rawSem) acquire(p lockscript.SemAcquireParams) (lockscript.SemAcquireResult, error) {
 	p.Permits, p.Queue, p.Channel = s.permits, s.queue, s.permits+":"
-	return gen.SemAcquire(s.t.Context(), s.c, p)
+	return lockscript.SemAcquire(s.t.Context(), s.c, p)
 }
 
-func (s rawSem) release(p gen.SemReleaseParams) (gen.SemReleaseResult, error) {
+func (s rawSem) release(p lockscript.SemReleaseParams) (lockscript.SemReleaseResult, error) {
 	p.Permits, p.Queue, p.Channel = s.permits, s.queue, s.permits+":"
-	return gen.SemRelease(s.t.Context(), s.c, p)
+	return lockscript.SemRelease(s.t.Context(), s.c, p)
 }
 
 func (s rawSem) resize(limit int64) (int64, error) {
-	return gen.SemResize(s.t.Context(), s.c, gen.SemResizeParams{
+	return lockscript.SemResize(s.t.Context(), s.c, lockscript.SemResizeParams{
 		Permits: s.permits, Queue: s.queue, Channel: s.permits + ":", Size: limit,
 	})
 }
@@ -88,11 +88,11 @@ func (s rawSem) resize(limit int64) (int64, error) {
 // semGrants are the calls that grant to the head of the queue, each by a process that neither holds nor waits.
 var semGrants = map[string]func(s rawSem, limit int64) error{
 	"acquire": func(s rawSem, limit int64) error {
-		_, err := s.acquire(gen.SemAcquireParams{Owner: "new.1:1", Limit: limit, TTL: time.Minute})
+		_, err := s.acquire(lockscript.SemAcquireParams{Owner: "new.1:1", Limit: limit, TTL: time.Minute})
 		return err
 	},
 	"release": func(s rawSem, _ int64) error {
-		_, err := s.release(gen.SemReleaseParams{Owner: "new.1:1"})
+		_, err := s.release(lockscript.SemReleaseParams{Owner: "new.1:1"})
 		return err
 	},
 	"resize": func(s rawSem, limit int64) error {
@@ -244,8 +244,8 @@ func TestAReleaseThatGrantsGivesTheSemaphoreAnEnd(t *testing.T) {
 	s := newRawSem(t, 1, map[string]time.Duration{"me.1:1": time.Hour}, "a.1:1 3600000\n")
 	require.NoError(t, s.c.Persist(t.Context(), s.permits).Err())
 	said := s.said(func() error {
-		r, err := s.release(gen.SemReleaseParams{Owner: "me.1:1"})
-		require.Equal(t, gen.SemReleaseResultReleased, r)
+		r, err := s.release(lockscript.SemReleaseParams{Owner: "me.1:1"})
+		require.Equal(t, lockscript.SemReleaseResultReleased, r)
 		return err
 	}, "a")
 	require.Equal(t, []string{"a g a.1:1"}, heads(said))
@@ -261,9 +261,9 @@ func TestALateRepeatOfAReleaseIsExpired(t *testing.T) {
 		s.set("me.1:1", -s.now+20_000-fraction)
 		said := s.said(func() error {
 			for range 2 {
-				r, err := s.release(gen.SemReleaseParams{Owner: "me.1:1"})
+				r, err := s.release(lockscript.SemReleaseParams{Owner: "me.1:1"})
 				require.NoError(t, err)
-				require.Equal(t, gen.SemReleaseResultExpired, r, what)
+				require.Equal(t, lockscript.SemReleaseResultExpired, r, what)
 				require.Less(t, s.score("me.1:1"), -s.now+10_000, "%s: a request that comes later gets nothing", what)
 			}
 			return nil
@@ -282,7 +282,7 @@ func TestAProcessThatReleasesIsNotDead(t *testing.T) {
 			standing("a.2:1", "b.1:1")...)
 		s.set("a.1:3", s.now-60_000+0.5)
 		said := s.said(func() error {
-			_, err := s.release(gen.SemReleaseParams{Owner: releases})
+			_, err := s.release(lockscript.SemReleaseParams{Owner: releases})
 			return err
 		}, "a", "b")
 		require.Equal(t, want, heads(said), "%s releases", releases)
@@ -292,7 +292,7 @@ func TestAProcessThatReleasesIsNotDead(t *testing.T) {
 // A holder that was handed a permit confirms it when it first asks, with a whole lease. Later it learns what is left.
 func TestAPermitIsConfirmedOnce(t *testing.T) {
 	t.Parallel()
-	ask := gen.SemAcquireParams{Owner: "me.1:1", Limit: 5, TTL: 3 * time.Hour}
+	ask := lockscript.SemAcquireParams{Owner: "me.1:1", Limit: 5, TTL: 3 * time.Hour}
 	s := newRawSem(t, 5, map[string]time.Duration{"me.1:1": time.Hour})
 	s.set("me.1:1", s.now+3_600_000.5)
 	r, err := s.acquire(ask)
@@ -316,11 +316,11 @@ func TestAnExtendKeepsTheNote(t *testing.T) {
 	t.Parallel()
 	for _, note := range []string{"mine", ""} {
 		s := newRawSem(t, 5, map[string]time.Duration{"me.1:1": time.Hour, "me.1:1\nmine": time.Hour})
-		r, err := gen.SemExtend(t.Context(), s.c, gen.SemExtendParams{
+		r, err := lockscript.SemExtend(t.Context(), s.c, lockscript.SemExtendParams{
 			Permits: s.permits, Owner: "me.1:1", TTL: 3 * time.Hour, Note: note,
 		})
 		require.NoError(t, err)
-		require.Equal(t, gen.SemExtendResultExtended, r)
+		require.Equal(t, lockscript.SemExtendResultExtended, r)
 		over := s.score("me.1:1")
 		require.GreaterOrEqual(t, over, s.now+3*3_600_000)
 		require.Zero(t, s.score("me.1:1\n"), "an empty note is none")
@@ -337,8 +337,8 @@ func TestAReleaseOfALostSemaphoreLeavesTheWaiters(t *testing.T) {
 	s := newRawSem(t, 5, nil, entry)
 	require.NoError(t, s.c.Del(t.Context(), s.permits).Err())
 	require.Empty(t, s.said(func() error {
-		r, err := s.release(gen.SemReleaseParams{Owner: "me.1:1"})
-		require.Equal(t, gen.SemReleaseResultExpired, r)
+		r, err := s.release(lockscript.SemReleaseParams{Owner: "me.1:1"})
+		require.Equal(t, lockscript.SemReleaseResultExpired, r)
 		return err
 	}, "a"))
 	require.Equal(t, []string{entry}, s.entries())
@@ -384,8 +384,8 @@ func TestAScriptRefusesALimitThatCannotBe(t *testing.T) {
 	s := newRawSem(t, 5, nil)
 	for _, limit := range []string{"0", "-1", "1073741825", "x", "", "nan", "inf"} {
 		for script, args := range map[*lua.Script][]any{
-			&gen.SemAcquireScript: {"me.1:1", limit, 60_000, "", "", "c"},
-			&gen.SemResizeScript:  {limit, "c"},
+			&lockscript.SemAcquireScript: {"me.1:1", limit, 60_000, "", "", "c"},
+			&lockscript.SemResizeScript:  {limit, "c"},
 		} {
 			err := s.c.Eval(ctx, lab.Text(s.c, script), []string{s.permits, s.queue}, args...).Err()
 			require.ErrorContains(t, err, "must be 1 to 1073741824", fmt.Sprint(script.Name, " ", limit))

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
@@ -262,7 +262,8 @@ func TestSemaphoreHandOverIsOneCall(t *testing.T) {
 	}
 	waitForPermits(t, s, waiters)
 	answered(t, proxy)
-	evalsha, extend := luatomictest.Command("EVALSHA"), lab.Sent(&gen.SemExtendScript) // which confirms, if it is first
+	// which confirms, if it is first
+	evalsha, extend := luatomictest.Command("EVALSHA"), lab.Sent(&lockscript.SemExtendScript)
 	sent := func(args []string) bool { return evalsha(args) && !extend(args) }
 	before := proxy.Executed(sent)
 	require.NoError(t, whole.Release(t.Context()))

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lock"
@@ -21,13 +21,13 @@ func TestVoidTokenOutlivesAShortLease(t *testing.T) {
 	const short = 5 * time.Second // of the lease; the afterlife of the record is a second
 	extend := func(t *testing.T, k lockKeys, ttl time.Duration) {
 		t.Helper()
-		r, err := gen.LockExtend(t.Context(), k.c, gen.LockExtendParams{Lock: k.lock, Owner: "me", TTL: ttl})
+		r, err := lockscript.Extend(t.Context(), k.c, lockscript.ExtendParams{Lock: k.lock, Owner: "me", TTL: ttl})
 		require.NoError(t, err)
-		require.Equal(t, gen.LockExtendResultExtended, r)
+		require.Equal(t, lockscript.ExtendResultExtended, r)
 	}
 	leave := func(t *testing.T, k lockKeys, owner string) {
 		t.Helper()
-		_, err := gen.LockLeave(t.Context(), k.c, gen.LockLeaveParams{Lock: k.lock, Queue: k.queue, Owner: owner})
+		_, err := lockscript.Leave(t.Context(), k.c, lockscript.LeaveParams{Lock: k.lock, Queue: k.queue, Owner: owner})
 		require.NoError(t, err)
 	}
 	tests := map[string]func(t *testing.T) lockKeys{
@@ -51,7 +51,7 @@ func TestVoidTokenOutlivesAShortLease(t *testing.T) {
 		"then confirm by acquire": func(t *testing.T) lockKeys {
 			k := newLockKeys(t, scriptcase.GrantedMe, time.Minute)
 			leave(t, k, "late.1")
-			r, err := gen.LockAcquire(t.Context(), k.c, gen.LockAcquireParams{
+			r, err := lockscript.Acquire(t.Context(), k.c, lockscript.AcquireParams{
 				Lock: k.lock, Queue: k.queue, Own: scriptcase.Own("me"), TTL: short,
 			})
 			require.NoError(t, err)
@@ -61,7 +61,7 @@ func TestVoidTokenOutlivesAShortLease(t *testing.T) {
 		"then acquire": func(t *testing.T) lockKeys {
 			k := newLockKeys(t, scriptcase.HeldByOther, 0)
 			leave(t, k, "late.1")
-			r, err := gen.LockAcquire(t.Context(), k.c, gen.LockAcquireParams{
+			r, err := lockscript.Acquire(t.Context(), k.c, lockscript.AcquireParams{
 				Lock: k.lock, Queue: k.queue, Own: scriptcase.Own("me"), TTL: short,
 			})
 			require.NoError(t, err)
@@ -71,7 +71,7 @@ func TestVoidTokenOutlivesAShortLease(t *testing.T) {
 		"then acquire all": func(t *testing.T) lockKeys {
 			k := newLockKeys(t, scriptcase.HeldByOther, 0)
 			leave(t, k, "late.1")
-			r, err := gen.LockAcquireAll(t.Context(), k.c, gen.LockAcquireAllParams{
+			r, err := lockscript.AcquireAll(t.Context(), k.c, lockscript.AcquireAllParams{
 				Locks: []string{k.lock}, Own: scriptcase.Own("me"), Life: short + time.Second + time.Millisecond,
 			})
 			require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestVoidTokenOutlivesAShortLease(t *testing.T) {
 			t.Cleanup(func() { _ = sub.Close() })
 			_, err := sub.Receive(t.Context())
 			require.NoError(t, err)
-			_, err = gen.LockRelease(t.Context(), k.c, gen.LockReleaseParams{
+			_, err = lockscript.Release(t.Context(), k.c, lockscript.ReleaseParams{
 				Lock: k.lock, Queue: k.queue, Owner: "other", Channel: channel,
 			})
 			require.NoError(t, err)
@@ -94,7 +94,7 @@ func TestVoidTokenOutlivesAShortLease(t *testing.T) {
 		},
 		"force": func(t *testing.T) lockKeys {
 			k := newLockKeys(t, scriptcase.HeldByOther, time.Minute)
-			r, err := gen.LockForce(t.Context(), k.c, gen.LockForceParams{
+			r, err := lockscript.Force(t.Context(), k.c, lockscript.ForceParams{
 				Lock: k.lock, Queue: k.queue, Owner: "me", Own: scriptcase.Own("me"),
 				Life: short + time.Second + time.Millisecond,
 			})
@@ -110,7 +110,7 @@ func TestVoidTokenOutlivesAShortLease(t *testing.T) {
 			left := k.c.PTTL(t.Context(), k.lock).Val()
 			require.Greater(t, left, 8*time.Second, "the void token is kept: %s", k.text())
 			require.LessOrEqual(t, left, 12*time.Second)
-			info, err := gen.LockInfo(t.Context(), k.c, gen.LockInfoParams{Lock: k.lock, Queue: k.queue})
+			info, err := lockscript.Info(t.Context(), k.c, lockscript.InfoParams{Lock: k.lock, Queue: k.queue})
 			require.NoError(t, err)
 			require.True(t, info.Held)
 			require.LessOrEqual(t, info.Remaining, short+2*time.Millisecond, "the lease is no longer than before")
@@ -123,10 +123,10 @@ func TestVoidTokenOutlivesAShortLease(t *testing.T) {
 func TestStealAfterItsWithdrawalDoesNothing(t *testing.T) {
 	t.Parallel()
 	k := newLockKeys(t, scriptcase.HeldByOther, time.Minute)
-	_, err := gen.LockLeave(t.Context(), k.c, gen.LockLeaveParams{Lock: k.lock, Queue: k.queue, Owner: "thief.1"})
+	_, err := lockscript.Leave(t.Context(), k.c, lockscript.LeaveParams{Lock: k.lock, Queue: k.queue, Owner: "thief.1"})
 	require.NoError(t, err)
 	before := k.text()
-	r := k.force(gen.LockForceParams{Owner: "thief.1", Channel: k.lock + ":c:"})
+	r := k.force(lockscript.ForceParams{Owner: "thief.1", Channel: k.lock + ":c:"})
 	require.False(t, r.Done)
 	require.Zero(t, r.Fence)
 	require.Equal(t, before, k.text())
@@ -157,7 +157,8 @@ func TestRepeatOfAWithdrawalLeavesTheRecord(t *testing.T) {
 	t.Parallel()
 	k := newLockKeys(t, scriptcase.HeldByMe, time.Minute)
 	leave := func() string {
-		_, err := gen.LockLeave(t.Context(), k.c, gen.LockLeaveParams{Lock: k.lock, Queue: k.queue, Owner: "late.1"})
+		_, err := lockscript.Leave(t.Context(), k.c, lockscript.LeaveParams{Lock: k.lock, Queue: k.queue,
+			Owner: "late.1"})
 		require.NoError(t, err)
 		return k.c.Get(t.Context(), k.lock).Val()
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/lease"
 )
@@ -97,7 +97,7 @@ func (h *hub) queue(ctx context.Context, r *request, channel string, held *HeldE
 			return grant{}, err
 		}
 		h.queued(w, result)
-		a.fresh = gen.LockAcquireFreshAgain
+		a.fresh = lockscript.AcquireFreshAgain
 		g, again, err := h.await(ctx, w)
 		switch {
 		case again:
@@ -111,7 +111,7 @@ func (h *hub) queue(ctx context.Context, r *request, channel string, held *HeldE
 
 // heldBy returns the error of an attempt that found the lock held. If the attempt did not ask for the holder, the error
 // has what another waiter of this process knows.
-func (h *hub) heldBy(w *waiter, result gen.LockAcquireResult) *HeldError {
+func (h *hub) heldBy(w *waiter, result lockscript.AcquireResult) *HeldError {
 	held := w.request.heldBy(result)
 	if result.Now == 0 {
 		held.Holder, held.Remaining = h.waiters.holder(w)
@@ -122,11 +122,11 @@ func (h *hub) heldBy(w *waiter, result gen.LockAcquireResult) *HeldError {
 // fresh says what the first attempt of the waiter asks for when it joins the queue. It asks for the holder and the
 // remaining time of the lease, unless another waiter of this process knows them and makes the next attempt in time. It
 // asks for the clock, unless the clock is known.
-func (h *hub) fresh(w *waiter) gen.LockAcquireFresh {
+func (h *hub) fresh(w *waiter) lockscript.AcquireFresh {
 	if h.subscriptions.Tagged() || !w.group.clock.known() || !h.waiters.informed(w) {
-		return gen.LockAcquireFreshAsks
+		return lockscript.AcquireFreshAsks
 	}
-	return gen.LockAcquireFreshKnows
+	return lockscript.AcquireFreshKnows
 }
 
 // serverClock is what the waiters of a process know about the clock of a server.
@@ -162,7 +162,7 @@ func (c *serverClock) reading() serverReading {
 }
 
 // queued records what an attempt reports that found the lock held.
-func (h *hub) queued(w *waiter, result gen.LockAcquireResult) {
+func (h *hub) queued(w *waiter, result lockscript.AcquireResult) {
 	w.fence = result.Fence
 	if result.Now != 0 {
 		w.group.clock.set(serverReading{w.asked, result.Now})
@@ -170,7 +170,7 @@ func (h *hub) queued(w *waiter, result gen.LockAcquireResult) {
 	} else {
 		h.waiters.recheckSoon(w)
 	}
-	joined := result.Place == gen.LockAcquirePlaceJoined
+	joined := result.Place == lockscript.AcquirePlaceJoined
 	h.waiters.queued(w, joined)
 	if joined {
 		w.request.opts.observe(Event{Kind: EventQueued, Name: w.request.name, Waiting: int(result.Waiting)})

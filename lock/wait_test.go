@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
@@ -86,7 +86,7 @@ func TestHandOverIsOneCall(t *testing.T) {
 	lab.WaitFor(t, l, name, waiters)
 	answered(t, proxy)
 	// which confirms, if it is first
-	evalsha, extend := luatomictest.Command("EVALSHA"), lab.Sent(&gen.LockExtendScript)
+	evalsha, extend := luatomictest.Command("EVALSHA"), lab.Sent(&lockscript.ExtendScript)
 	sent := func(args []string) bool { return evalsha(args) && !extend(args) }
 	before := proxy.Executed(sent)
 	require.NoError(t, lease.Release(t.Context()))
@@ -328,7 +328,7 @@ func (*laggard) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 func TestOlderReplyDoesNotPostponeARecheck(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), luatomictest.Client(t)
-	late := &laggard{sha: lab.Digest(&gen.SemAcquireScript), let: make(chan struct{})}
+	late := &laggard{sha: lab.Digest(&lockscript.SemAcquireScript), let: make(chan struct{})}
 	c.AddHook(late)
 	lua.Direct(c) // the hook sees no shared round trip
 	queued := make(chan struct{}, 2)

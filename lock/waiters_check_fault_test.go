@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -84,7 +84,7 @@ func TestWaitersOfABrokenSubscriptionCheckAFewAtATime(t *testing.T) {
 			t.Parallel()
 			ctx, server := t.Context(), luatomictest.StartServer(t)
 			admin, client, counted := server.Client(), server.Client(),
-				&inFlight{sha: lab.Digest(&gen.LockAcquireScript)}
+				&inFlight{sha: lab.Digest(&lockscript.AcquireScript)}
 			client.AddHook(counted)
 			direct, l := lab.Locker(t, admin, &lock.Options{TTL: time.Minute}), lab.Locker(t, client, nil)
 			held, err := direct.Try(ctx, "x")

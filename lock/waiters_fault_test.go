@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/lease"
 )
@@ -36,7 +36,7 @@ func TestAGrantThatEndedWhileTheMachineWasSuspendedIsNotTaken(t *testing.T) {
 		h := newHub(client, "")
 		w := h.waiters.add(&request{token: "process.1", opts: &Options{}}, "channel")
 		w.asked = asleep(t, time.Now(), slept)
-		h.queued(w, gen.LockAcquireResult{Now: 1_000_000_000})
+		h.queued(w, lockscript.AcquireResult{Now: 1_000_000_000})
 		// The lock was handed over a second after the attempt, for 20 s.
 		require.True(t, h.waiters.received("g", "process.1", "1001000000 1001000000 20000 lock:{x}"))
 		_, again, err := h.await(t.Context(), w)
@@ -54,7 +54,7 @@ func TestAGrantIsReadFromTheClockOfItsServer(t *testing.T) {
 	attempt := func(token string, clock time.Duration) *waiter {
 		w := h.waiters.add(&request{token: token, opts: &Options{}, keys: keys.Lock{Record: token}}, "channel")
 		w.asked = time.Now()
-		h.queued(w, gen.LockAcquireResult{Now: clock.Microseconds()})
+		h.queued(w, lockscript.AcquireResult{Now: clock.Microseconds()})
 		return w
 	}
 	w := attempt("process.1", time.Hour)
@@ -77,7 +77,7 @@ func TestAWaiterThatHasWaitedForLongTakesItsGrant(t *testing.T) {
 	attempt := func(token string, ago time.Duration) *waiter {
 		w := h.waiters.add(&request{token: token, opts: &Options{}}, "channel")
 		w.asked = time.Now().Add(-ago)
-		h.queued(w, gen.LockAcquireResult{Now: (2*waited - ago).Microseconds()})
+		h.queued(w, lockscript.AcquireResult{Now: (2*waited - ago).Microseconds()})
 		return w
 	}
 	w := attempt("process.1", waited)

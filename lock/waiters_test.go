@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lock"
@@ -154,7 +154,7 @@ func TestRecheckIsPassedOnWhenItsWaiterLeaves(t *testing.T) {
 	lab.WaitFor(t, direct, name, 1)
 	second := lab.AcquireLater(t.Context(), l, name)
 	lab.WaitFor(t, direct, name, 2)
-	look := lab.Sent(&gen.LockAcquireScript)
+	look := lab.Sent(&lockscript.AcquireScript)
 	proxy.DropRequest(1, func(args []string) bool { return look(args) && cancelled(cancel) })
 	require.ErrorIs(t, lab.Soon(t, 20*time.Second, "the end", first).Err, context.Canceled)
 	next := lab.Soon(t, 15*time.Second, "the lock", second)

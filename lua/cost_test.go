@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
@@ -80,10 +80,10 @@ func TestFIPSProcessRunsGeneratedCode(t *testing.T) {
 	require.True(t, fips140.Enabled())
 	require.Panics(t, func() { sha1.Sum(nil) }, "SHA-1 is forbidden here")
 	fake := startFake(t, func(string, int) string { return "*2\r\n:0\r\n:1" })
-	p := gen.QueueControlParams{Control: "{q}c", Wake: "{q}w", Receipt: "{q}i", Limit: 1}
+	p := queuescript.ControlParams{Control: "{q}c", Wake: "{q}w", Receipt: "{q}i", Limit: 1}
 	for _, client := range []lua.Client{fake.client(t), lua.Guard(fake.client(t), held{"{q}lease", "tok"})} {
-		got, err := gen.QueueControl(t.Context(), client, p)
+		got, err := queuescript.Control(t.Context(), client, p)
 		require.NoError(t, err)
-		require.Equal(t, gen.QueueControlResult{Limit: 1}, got)
+		require.Equal(t, queuescript.ControlResult{Limit: 1}, got)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
@@ -23,7 +23,7 @@ func (h held) GuardToken() string { return h.token }
 
 // withGuard gives a script the guard of the locks and semaphores.
 func withGuard(s *lua.Script) *lua.Script {
-	guard := gen.QueueAckScript.Guarded.Guard
+	guard := queuescript.AckScript.Guarded.Guard
 	s.Guarded = lua.Text{SHA: sha(*guard + *s.Source), Guard: guard, Source: s.Source}
 	return s
 }
@@ -137,14 +137,14 @@ func TestGuard(t *testing.T) {
 			if err != redis.Nil {
 				require.NoError(t, err)
 			}
-			p := gen.QueueControlParams{Control: tag + "control", Wake: tag + "wake", Receipt: tag + "receipt",
+			p := queuescript.ControlParams{Control: tag + "control", Wake: tag + "wake", Receipt: tag + "receipt",
 				Limit: 7}
-			got, err := gen.QueueControl(ctx, lua.Guard(client, held{tag + "lease", c.token}), p)
+			got, err := queuescript.Control(ctx, lua.Guard(client, held{tag + "lease", c.token}), p)
 			after, _ := client.Dump(ctx, tag+"lease").Result()
 			require.Equal(t, before, after, "the lease is as it was")
 			if c.want == guardPasses {
 				require.NoError(t, err)
-				require.Equal(t, gen.QueueControlResult{Limit: 7}, got)
+				require.Equal(t, queuescript.ControlResult{Limit: 7}, got)
 				require.Equal(t, "7", client.HGet(ctx, p.Control, "limit").Val())
 				return
 			}
@@ -200,7 +200,7 @@ func TestEveryCheckOfTheGuardIsNeeded(t *testing.T) {
 	for _, c := range guardCases() {
 		want = append(want, c.want)
 	}
-	text := *gen.QueueAckScript.Guarded.Guard
+	text := *queuescript.AckScript.Guarded.Guard
 	require.Equal(t, want, outcome(text))
 	for _, change := range [][2]string{
 		{"kind == 'string'", "false"},

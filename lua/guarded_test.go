@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -201,14 +201,14 @@ func TestMarkedScriptsAreLoaded(t *testing.T) {
 	t.Parallel()
 	client, ctx := luatomictest.Client(t), within(t, 20*time.Second)
 	marked := []*lua.Script{
-		&gen.QueuePushScript, &gen.QueueCancelScript, &gen.QueueRescheduleScript, &gen.QueueControlScript,
-		&gen.QueueRequeueScript,
-		&gen.QueueTrimScript, &gen.QueueAckScript, &gen.QueueNackScript, &gen.DelayedPromoteScript,
+		&queuescript.PushScript, &queuescript.CancelScript, &queuescript.RescheduleScript, &queuescript.ControlScript,
+		&queuescript.RequeueScript,
+		&queuescript.TrimScript, &queuescript.AckScript, &queuescript.NackScript, &queuescript.PromoteScript,
 	}
 	preload(t, lua.Guard(client, held{"k", "t"}), marked...)
 	for _, s := range marked {
 		require.Same(t, s.Source, s.Guarded.Source)
-		require.Equal(t, *gen.QueueAckScript.Guarded.Guard+*s.Source, s.Guarded.String())
+		require.Equal(t, *queuescript.AckScript.Guarded.Guard+*s.Source, s.Guarded.String())
 		known, err := client.ScriptExists(ctx, s.SHA, s.Guarded.SHA).Result()
 		require.NoError(t, err)
 		require.Equal(t, []bool{true, true}, known, s.Name)
@@ -225,9 +225,9 @@ func TestGuardReadsTheLocksOfTheRoot(t *testing.T) {
 	limit := int64(0)
 	set := func(l *lock.Lease) error {
 		limit++
-		p := gen.QueueControlParams{Control: "{" + ns + "}c", Wake: "{" + ns + "}w", Limit: limit}
+		p := queuescript.ControlParams{Control: "{" + ns + "}c", Wake: "{" + ns + "}w", Limit: limit}
 		p.Receipt = fmt.Sprintf("{%s}i:%d", ns, limit)
-		_, err := gen.QueueControl(ctx, lua.Guard(client, l), p)
+		_, err := queuescript.Control(ctx, lua.Guard(client, l), p)
 		return err
 	}
 	lease, err := locks.Try(ctx, ns)

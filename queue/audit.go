@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 )
 
 // Audited is what an audit found. A queue becomes inconsistent when something other than this package changes its keys:
@@ -113,10 +113,10 @@ func (a *audit) findLost(ctx context.Context) error {
 	if a.ready, err = a.readyIDs(ctx); err != nil {
 		return err
 	}
-	var suspects []gen.QueueMendSuspect
+	var suspects []queuescript.MendSuspect
 	for _, id := range missing {
 		if a.ready[id] == "" {
-			suspects = append(suspects, gen.QueueMendSuspect{Kind: gen.QueueMendKindLost, ID: id})
+			suspects = append(suspects, queuescript.MendSuspect{Kind: queuescript.MendKindLost, ID: id})
 		}
 	}
 	return a.judge(ctx, suspects, func(id string, verdict int64) {
@@ -131,12 +131,12 @@ func (a *audit) findLost(ctx context.Context) error {
 
 // findGhosts finds suspects: ids that have a state and no body.
 func (a *audit) findGhosts(ctx context.Context) error {
-	var suspects []gen.QueueMendSuspect
+	var suspects []queuescript.MendSuspect
 	k := &a.queue.keys
 	for _, key := range []string{k.Scheduled, k.Leases, k.Dead} {
 		err := a.scanSet(ctx, key, func(ids []string) error {
 			return a.withoutBody(ctx, ids, func(i int) {
-				suspects = append(suspects, gen.QueueMendSuspect{Kind: gen.QueueMendKindGhost, ID: ids[i]})
+				suspects = append(suspects, queuescript.MendSuspect{Kind: queuescript.MendKindGhost, ID: ids[i]})
 			})
 		})
 		if err != nil {
@@ -153,14 +153,14 @@ func (a *audit) ghost(id string, _ int64) {
 
 // findCounts finds suspects: failures and options of deleted jobs.
 func (a *audit) findCounts(ctx context.Context) error {
-	var suspects []gen.QueueMendSuspect
+	var suspects []queuescript.MendSuspect
 	for _, key := range []string{a.queue.keys.Failures, a.queue.keys.Options} {
 		err := a.scanHash(ctx, key, false, func(page []string) error {
 			for i := range page {
 				page[i] = strings.TrimSuffix(page[i], "\n") // a count and a reason are two fields
 			}
 			return a.withoutBody(ctx, page, func(i int) {
-				suspects = append(suspects, gen.QueueMendSuspect{Kind: gen.QueueMendKindCount, ID: page[i]})
+				suspects = append(suspects, queuescript.MendSuspect{Kind: queuescript.MendKindCount, ID: page[i]})
 			})
 		})
 		if err != nil {
@@ -172,16 +172,16 @@ func (a *audit) findCounts(ctx context.Context) error {
 
 // findNames finds suspects: unique names that deleted jobs hold. Either field of a hold may exist without the other.
 func (a *audit) findNames(ctx context.Context) error {
-	var suspects []gen.QueueMendSuspect
+	var suspects []queuescript.MendSuspect
 	err := a.scanHash(ctx, a.queue.keys.Unique, true, func(page []string) error {
-		var holds []gen.QueueMendSuspect
+		var holds []queuescript.MendSuspect
 		var ids []string
 		for i := 0; i < len(page); i += 2 {
 			name, id := strings.TrimPrefix(page[i], "k:"), page[i+1]
 			if strings.HasPrefix(page[i], "j:") {
 				name, id = page[i+1], strings.TrimPrefix(page[i], "j:")
 			}
-			holds = append(holds, gen.QueueMendSuspect{Kind: gen.QueueMendKindName, ID: id, Name: name})
+			holds = append(holds, queuescript.MendSuspect{Kind: queuescript.MendKindName, ID: id, Name: name})
 			ids = append(ids, id)
 		}
 		return a.withoutBody(ctx, ids, func(i int) { suspects = append(suspects, holds[i]) })
@@ -205,7 +205,7 @@ func (a *audit) fixDeadBytes(ctx context.Context) error {
 		if err != nil || sum == stored {
 			return err
 		}
-		r, err := gen.QueueMend(ctx, a.queue.client, a.params(text, sum, nil))
+		r, err := queuescript.Mend(ctx, a.queue.client, a.params(text, sum, nil))
 		if err != nil {
 			return err
 		}

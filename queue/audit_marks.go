@@ -8,15 +8,15 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/nodes"
 )
 
 // findEnds finds suspects: holds of unique names without an end, and ends without a hold.
 func (a *audit) findEnds(ctx context.Context) error {
-	var suspects []gen.QueueMendSuspect
+	var suspects []queuescript.MendSuspect
 	suspect := func(name string) {
-		suspects = append(suspects, gen.QueueMendSuspect{Kind: gen.QueueMendKindEnd, Name: name})
+		suspects = append(suspects, queuescript.MendSuspect{Kind: queuescript.MendKindEnd, Name: name})
 	}
 	k := &a.queue.keys
 	err := a.scanHash(ctx, k.Unique, true, func(page []string) error {
@@ -65,12 +65,12 @@ func (a *audit) findMarks(ctx context.Context) error {
 	if a.ready, err = a.readyIDs(ctx); err != nil {
 		return err
 	}
-	suspects = slices.DeleteFunc(suspects, func(s gen.QueueMendSuspect) bool {
+	suspects = slices.DeleteFunc(suspects, func(s queuescript.MendSuspect) bool {
 		stamp, ready := a.ready[s.ID]
 		switch s.Kind {
-		case gen.QueueMendKindUnmark:
+		case queuescript.MendKindUnmark:
 			return ready
-		case gen.QueueMendKindMark:
+		case queuescript.MendKindMark:
 			return !ready
 		default:
 			return stamp != s.Name
@@ -82,10 +82,10 @@ func (a *audit) findMarks(ctx context.Context) error {
 // findHollow finds suspects: entries of ready that were there before their body was looked for, and are there after
 // that.
 func (a *audit) findHollow(ctx context.Context) error {
-	var suspects []gen.QueueMendSuspect
+	var suspects []queuescript.MendSuspect
 	for page := range slices.Chunk(slices.Collect(maps.Keys(a.hollow)), maxPage) {
 		err := a.withoutBody(ctx, page, func(i int) {
-			suspects = append(suspects, gen.QueueMendSuspect{Kind: gen.QueueMendKindHollow, ID: page[i],
+			suspects = append(suspects, queuescript.MendSuspect{Kind: queuescript.MendKindHollow, ID: page[i],
 				Name: a.hollow[page[i]]})
 		})
 		if err != nil {
@@ -99,12 +99,12 @@ func (a *audit) findHollow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	suspects = slices.DeleteFunc(suspects, func(s gen.QueueMendSuspect) bool { return ready[s.ID] != s.Name })
+	suspects = slices.DeleteFunc(suspects, func(s queuescript.MendSuspect) bool { return ready[s.ID] != s.Name })
 	return a.judge(ctx, suspects, a.ghost)
 }
 
 // deadMarks finds suspects among the dead jobs by their marks.
-func (a *audit) deadMarks(ctx context.Context, suspects []gen.QueueMendSuspect) ([]gen.QueueMendSuspect, error) {
+func (a *audit) deadMarks(ctx context.Context, suspects []queuescript.MendSuspect) ([]queuescript.MendSuspect, error) {
 	k := &a.queue.keys
 	err := a.scanScores(ctx, k.Dead, func(ids, died []string) error {
 		counts, err := a.fields(ctx, k.Failures, "", ids)
@@ -114,10 +114,10 @@ func (a *audit) deadMarks(ctx context.Context, suspects []gen.QueueMendSuspect) 
 			_, ready := a.ready[ids[i]]
 			switch {
 			case ready && !marked:
-				suspects = append(suspects, gen.QueueMendSuspect{Kind: gen.QueueMendKindMark, ID: ids[i],
+				suspects = append(suspects, queuescript.MendSuspect{Kind: queuescript.MendKindMark, ID: ids[i],
 					Name: died[i]})
 			case !ready && buried:
-				suspects = append(suspects, gen.QueueMendSuspect{Kind: gen.QueueMendKindUnmark, ID: ids[i],
+				suspects = append(suspects, queuescript.MendSuspect{Kind: queuescript.MendKindUnmark, ID: ids[i],
 					Name: died[i]})
 			}
 		}
@@ -127,7 +127,7 @@ func (a *audit) deadMarks(ctx context.Context, suspects []gen.QueueMendSuspect) 
 }
 
 // unmarked finds suspects: entries of jobs that were finished after their entry was made. These are cancelled jobs.
-func (a *audit) unmarked(ctx context.Context) (suspects []gen.QueueMendSuspect, _ error) {
+func (a *audit) unmarked(ctx context.Context) (suspects []queuescript.MendSuspect, _ error) {
 	k := &a.queue.keys
 	err := a.scanSet(ctx, k.Finished, func(page []string) error {
 		ids := slices.DeleteFunc(page, func(id string) bool { _, ready := a.ready[id]; return !ready })
@@ -135,7 +135,7 @@ func (a *audit) unmarked(ctx context.Context) (suspects []gen.QueueMendSuspect, 
 		for i, count := range counts {
 			if count == nil {
 				suspects = append(suspects,
-					gen.QueueMendSuspect{Kind: gen.QueueMendKindCancelled, ID: ids[i], Name: a.ready[ids[i]]})
+					queuescript.MendSuspect{Kind: queuescript.MendKindCancelled, ID: ids[i], Name: a.ready[ids[i]]})
 			}
 		}
 		return err

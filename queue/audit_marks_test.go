@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/queue"
 )
@@ -90,12 +90,12 @@ func oneState(t *testing.T, c *redis.Client, q *queue.Queue) {
 func TestRepairJudgesMarksAndEndsAgain(t *testing.T) {
 	t.Parallel()
 	const (
-		end, unmark = gen.QueueMendKindEnd, gen.QueueMendKindUnmark
-		mark, lost  = gen.QueueMendKindMark, gen.QueueMendKindCancelled
-		hollow      = gen.QueueMendKindHollow
+		end, unmark = queuescript.MendKindEnd, queuescript.MendKindUnmark
+		mark, lost  = queuescript.MendKindMark, queuescript.MendKindCancelled
+		hollow      = queuescript.MendKindHollow
 	)
 	cases := map[string]struct {
-		kind          gen.QueueMendKind
+		kind          queuescript.MendKind
 		id, name      string
 		verdict       int64
 		field, become string // of n; none for ""
@@ -134,19 +134,19 @@ func TestRepairJudgesMarksAndEndsAgain(t *testing.T) {
 			q, c := lab.NewQueue(t, nil)
 			wrongMarks(t, c, q)
 			p := repairParams(q)
-			p.To, p.Suspects = -1, []gen.QueueMendSuspect{{Kind: tc.kind, ID: tc.id, Name: tc.name}}
+			p.To, p.Suspects = -1, []queuescript.MendSuspect{{Kind: tc.kind, ID: tc.id, Name: tc.name}}
 			before := lab.Dump(ctx, t, c, q.Name())
-			require.Equal(t, []int64{tc.verdict}, lab.Must(gen.QueueMend(ctx, c, p)).Verdicts)
+			require.Equal(t, []int64{tc.verdict}, lab.Must(queuescript.Mend(ctx, c, p)).Verdicts)
 			require.Equal(t, before, lab.Dump(ctx, t, c, q.Name()), "an audit without repair changes nothing")
 			p.Mend = true
-			require.Equal(t, []int64{tc.verdict}, lab.Must(gen.QueueMend(ctx, c, p)).Verdicts)
+			require.Equal(t, []int64{tc.verdict}, lab.Must(queuescript.Mend(ctx, c, p)).Verdicts)
 			if tc.verdict == 0 {
 				require.Equal(t, before, lab.Dump(ctx, t, c, q.Name()))
 			}
 			if tc.field != "" {
 				require.Equal(t, tc.become, c.HGet(ctx, lab.Key(q, "n"), tc.field).Val())
 			}
-			require.Equal(t, []int64{0}, lab.Must(gen.QueueMend(ctx, c, p)).Verdicts, "all is repaired")
+			require.Equal(t, []int64{0}, lab.Must(queuescript.Mend(ctx, c, p)).Verdicts, "all is repaired")
 		})
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -17,14 +17,14 @@ const (
 
 // judge runs the script, which checks each suspect again and repairs it in the same step. It calls f for each confirmed
 // suspect.
-func (a *audit) judge(ctx context.Context, suspects []gen.QueueMendSuspect, f func(id string, verdict int64)) error {
+func (a *audit) judge(ctx context.Context, suspects []queuescript.MendSuspect, f func(id string, verdict int64)) error {
 	// A scan can return an item twice.
-	slices.SortFunc(suspects, func(x, y gen.QueueMendSuspect) int {
+	slices.SortFunc(suspects, func(x, y queuescript.MendSuspect) int {
 		return strings.Compare(x.ID+"\n"+x.Name, y.ID+"\n"+y.Name)
 	})
-	size := func(s gen.QueueMendSuspect) int { return len(s.ID) + len(s.Name) }
+	size := func(s queuescript.MendSuspect) int { return len(s.ID) + len(s.Name) }
 	for chunk := range chunks(slices.Compact(suspects), maxSuspects, size) {
-		r, err := gen.QueueMend(ctx, a.queue.client, a.params(noBytes, -1, chunk))
+		r, err := queuescript.Mend(ctx, a.queue.client, a.params(noBytes, -1, chunk))
 		switch {
 		case errors.Is(err, lua.ErrTooLarge): // the others are judged
 			a.tooLong = err
@@ -58,7 +58,7 @@ func appendNamed(ids []string, id string) []string {
 
 // params returns the parameters of one repair: the suspects, and the size of the dead set as it was read and as it
 // should be.
-func (a *audit) params(from string, to int64, suspects []gen.QueueMendSuspect) gen.QueueMendParams {
+func (a *audit) params(from string, to int64, suspects []queuescript.MendSuspect) queuescript.MendParams {
 	p := a.queue.repairParams()
 	p.Mend, p.From, p.To, p.Suspects = a.repair, from, to, suspects
 	return p

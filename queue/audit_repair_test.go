@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
@@ -17,11 +17,11 @@ import (
 func TestRepairJudgesEachSuspectAgain(t *testing.T) {
 	t.Parallel()
 	const (
-		lost, ghost = gen.QueueMendKindLost, gen.QueueMendKindGhost
-		count, name = gen.QueueMendKindCount, gen.QueueMendKindName
+		lost, ghost = queuescript.MendKindLost, queuescript.MendKindGhost
+		count, name = queuescript.MendKindCount, queuescript.MendKindName
 	)
 	cases := map[string]struct {
-		kind     gen.QueueMendKind
+		kind     queuescript.MendKind
 		id, name string
 		verdict  int64
 		notifies bool
@@ -56,12 +56,12 @@ func TestRepairJudgesEachSuspectAgain(t *testing.T) {
 			q, c := lab.NewQueue(t, nil)
 			damaged(t, c, q)
 			p := repairParams(q)
-			suspect := gen.QueueMendSuspect{Kind: tc.kind, ID: tc.id, Name: tc.name}
-			p.From, p.To, p.Suspects = "7", 7, []gen.QueueMendSuspect{suspect, suspect}
+			suspect := queuescript.MendSuspect{Kind: tc.kind, ID: tc.id, Name: tc.name}
+			p.From, p.To, p.Suspects = "7", 7, []queuescript.MendSuspect{suspect, suspect}
 			notified := listener(t, c, q, "x")
 			before := lab.Dump(ctx, t, c, q.Name())
 			repairs := func(verdict int64) (second int64) {
-				r, err := gen.QueueMend(ctx, c, p)
+				r, err := queuescript.Mend(ctx, c, p)
 				require.NoError(t, err)
 				require.Equal(t, verdict, r.Verdicts[0])
 				require.False(t, r.Corrected, "dead_bytes is right")
@@ -114,7 +114,7 @@ func TestRepairOfTheBytesOfTheDeadSet(t *testing.T) {
 			require.NoError(t, c.HDel(ctx, lab.Key(q, "c"), "dead_bytes").Err())
 		}
 		p.From, p.To = of.from, of.to
-		require.Equal(t, of.want != "", lab.Must(gen.QueueMend(ctx, c, p)).Corrected, "%+v", of)
+		require.Equal(t, of.want != "", lab.Must(queuescript.Mend(ctx, c, p)).Corrected, "%+v", of)
 		is := cmp.Or(c.HGet(ctx, lab.Key(q, "c"), "dead_bytes").Val(), "-")
 		require.Equal(t, cmp.Or(of.want, of.there), is, "%+v", of)
 	}
@@ -129,8 +129,8 @@ func TestRepairOfALaterLayoutIsRefused(t *testing.T) {
 	require.NoError(t, c.HSet(ctx, lab.Key(q, "c"), "paused", "layout 2").Err())
 	before := lab.Dump(ctx, t, c, q.Name())
 	p := repairParams(q)
-	p.Mend, p.Suspects = true, []gen.QueueMendSuspect{{Kind: gen.QueueMendKindLost, ID: "lost"}}
-	_, err := gen.QueueMend(ctx, c, p)
+	p.Mend, p.Suspects = true, []queuescript.MendSuspect{{Kind: queuescript.MendKindLost, ID: "lost"}}
+	_, err := queuescript.Mend(ctx, c, p)
 	var refused *lua.Error
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, "LAYOUT", refused.Code)
@@ -138,8 +138,8 @@ func TestRepairOfALaterLayoutIsRefused(t *testing.T) {
 }
 
 // repairParams are the keys of a repair.
-func repairParams(q *queue.Queue) gen.QueueMendParams {
-	return gen.QueueMendParams{
+func repairParams(q *queue.Queue) queuescript.MendParams {
+	return queuescript.MendParams{
 		Ready: lab.Key(q, "r"), Scheduled: lab.Key(q, "s"), Bodies: lab.Key(q, "b"), Leases: lab.Key(q, "l"),
 		Failures: lab.Key(q, "n"), Dead: lab.Key(q, "d"), Unique: lab.Key(q, "u"), Expiry: lab.Key(q, "ux"),
 		Control: lab.Key(q, "c"), Wake: lab.Key(q, "w"), Options: lab.Key(q, "o"),

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -35,7 +35,7 @@ func (q *Queue) BuryJobsIn(ctx context.Context, in []State, reason string, ids .
 	p.Only, p.Reason = verdictsOf(in), reason[:min(len(reason), maxReason)]
 	script := func(ctx context.Context, ids []string, receipt string) ([]int64, error) {
 		p.IDs, p.Receipt = ids, receipt
-		return gen.QueueBury(ctx, q.client, p)
+		return queuescript.Bury(ctx, q.client, p)
 	}
 	was, err := q.endJobs(ctx, "bury in", ids, script)
 	deaths := 0

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
@@ -198,7 +198,7 @@ func TestBuryJobsRepeatsWithTheSameAnswer(t *testing.T) {
 	defer c.Close()
 	lossy, err := queue.New(c, q.Name(), nil)
 	require.NoError(t, err)
-	sent := lab.Sent(&gen.QueueBuryScript)
+	sent := lab.Sent(&queuescript.BuryScript)
 	proxy.Drop(2, sent)
 	states, err := lossy.BuryJobs(ctx, "why", "scheduled", "ready", "absent")
 	require.NoError(t, err)

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -41,7 +41,7 @@ func (q *Queue) CancelIn(ctx context.Context, in []State, ids ...string) ([]Stat
 	p.Only = verdictsOf(in)
 	return q.endJobs(ctx, "cancel in", ids, func(ctx context.Context, ids []string, receipt string) ([]int64, error) {
 		p.IDs, p.Receipt = ids, receipt
-		return gen.QueueCancel(ctx, q.client, p)
+		return queuescript.Cancel(ctx, q.client, p)
 	})
 }
 
@@ -97,31 +97,31 @@ type Rescheduled struct {
 //
 // One script, atomic to other clients. Keys: s, w, i. Cost: O(log n).
 func (q *Queue) Reschedule(ctx context.Context, id string, at time.Time) (Rescheduled, error) {
-	return q.moveDue(ctx, id, at, gen.QueueRescheduleModeAny)
+	return q.moveDue(ctx, id, at, queuescript.RescheduleModeAny)
 }
 
 // RescheduleEarlier is Reschedule, but it never makes the job due later than it is.
 func (q *Queue) RescheduleEarlier(ctx context.Context, id string, at time.Time) (Rescheduled, error) {
-	return q.moveDue(ctx, id, at, gen.QueueRescheduleModeEarlier)
+	return q.moveDue(ctx, id, at, queuescript.RescheduleModeEarlier)
 }
 
 // RescheduleLater is Reschedule, but it never makes the job due earlier than it is.
 func (q *Queue) RescheduleLater(ctx context.Context, id string, at time.Time) (Rescheduled, error) {
-	return q.moveDue(ctx, id, at, gen.QueueRescheduleModeLater)
+	return q.moveDue(ctx, id, at, queuescript.RescheduleModeLater)
 }
 
 func (q *Queue) moveDue(
-	ctx context.Context, id string, at time.Time, mode gen.QueueRescheduleMode,
+	ctx context.Context, id string, at time.Time, mode queuescript.RescheduleMode,
 ) (Rescheduled, error) {
 	due, err := encodeDue(at, 0)
 	if err != nil {
 		return Rescheduled{}, q.wrap("reschedule in", err)
 	}
-	p := gen.QueueRescheduleParams{Scheduled: q.keys.Scheduled, Wake: q.keys.Wake, ID: id, Due: due, Mode: mode}
-	var r gen.QueueRescheduleResult
+	p := queuescript.RescheduleParams{Scheduled: q.keys.Scheduled, Wake: q.keys.Wake, ID: id, Due: due, Mode: mode}
+	var r queuescript.RescheduleResult
 	err = q.once(ctx, func(ctx context.Context, receipt string) (err error) {
 		p.Receipt = receipt
-		r, err = gen.QueueReschedule(ctx, q.client, p)
+		r, err = queuescript.Reschedule(ctx, q.client, p)
 		return err
 	})
 	if err != nil {

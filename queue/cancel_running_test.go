@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -154,15 +154,15 @@ func TestCancelBeforeTheRepeatOfATake(t *testing.T) {
 	q, c := lab.NewQueue(t, nil)
 	lab.Push(t, q, queue.Job{ID: "a", Unique: "u"}, queue.Job{ID: "b"})
 	k := func(s string) string { return lab.Key(q, s) }
-	p := gen.QueueTakeParams{Queues: []gen.QueueTakeQueue{scriptcase.TakeQueue("{"+q.Name()+"}", "me")}, Max: 10,
+	p := queuescript.TakeParams{Queues: []queuescript.TakeQueue{scriptcase.TakeQueue("{"+q.Name()+"}", "me")}, Max: 10,
 		Bytes: 1000, Token: 1, Since: 1}
-	r, err := gen.QueueTake(ctx, c, p)
+	r, err := queuescript.Take(ctx, c, p)
 	require.NoError(t, err)
 	require.Len(t, r.Jobs, 2)
 	_, err = q.Cancel(ctx, "a")
 	require.NoError(t, err)
 	p.Since, p.Token = 1, 2
-	r, err = gen.QueueTake(ctx, c, p)
+	r, err = queuescript.Take(ctx, c, p)
 	require.NoError(t, err)
 	require.Len(t, r.Jobs, 1)
 	require.Equal(t, "b", r.Jobs[0].ID)
@@ -212,7 +212,7 @@ func TestCancelRepeatsWithTheSameAnswer(t *testing.T) {
 	defer c.Close()
 	lossy, err := queue.New(c, q.Name(), nil)
 	require.NoError(t, err)
-	sent := lab.Sent(&gen.QueueCancelScript)
+	sent := lab.Sent(&queuescript.CancelScript)
 	proxy.Drop(2, sent)
 	states, err := lossy.Cancel(ctx, "scheduled", "ready", "leased", "dead", "absent")
 	require.NoError(t, err)

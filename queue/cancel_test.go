@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
@@ -71,14 +71,14 @@ func TestLateCopiesOfCancelAndBuryTouchNoLaterJob(t *testing.T) {
 	q, c := lab.NewQueue(t, nil)
 	k := func(suffix string) string { return lab.Key(q, suffix) }
 	cancel := func() []int64 {
-		return lab.Must(gen.QueueCancel(ctx, c, gen.QueueCancelParams{
+		return lab.Must(queuescript.Cancel(ctx, c, queuescript.CancelParams{
 			Scheduled: k("s"), Bodies: k("b"), Leases: k("l"), Failures: k("n"), Dead: k("d"), Unique: k("u"),
 			Expiry: k("ux"), Control: k("c"), Options: k("o"), Finished: k("f"), Receipt: k("i:1"), Only: "1234",
 			IDs: []string{"j"},
 		}))
 	}
 	bury := func() []int64 {
-		return lab.Must(gen.QueueBury(ctx, c, gen.QueueBuryParams{
+		return lab.Must(queuescript.Bury(ctx, c, queuescript.BuryParams{
 			Scheduled: k("s"), Bodies: k("b"), Leases: k("l"), Failures: k("n"), Dead: k("d"), Unique: k("u"),
 			Expiry: k("ux"), Control: k("c"), Receipt: k("i:2"), Only: "12", IDs: []string{"j"},
 		}))
@@ -129,10 +129,10 @@ func TestReschedule(t *testing.T) {
 		require.Equal(t, queue.Rescheduled{Found: true, Due: same.Due}, same,
 			"the same time is neither earlier nor later")
 	}
-	params := gen.QueueRescheduleParams{
+	params := queuescript.RescheduleParams{
 		Scheduled: lab.Key(q, "s"), Wake: lab.Key(q, "w"), Receipt: lab.Key(q, "i:t"), ID: "j", Due: -60_000,
 	}
-	inAMinute, err := gen.QueueReschedule(ctx, c, params)
+	inAMinute, err := queuescript.Reschedule(ctx, c, params)
 	require.NoError(t, err)
 	require.InDelta(t, c.Time(ctx).Val().Add(time.Minute).UnixMilli(), inAMinute.Due.Or(time.Time{}).UnixMilli(),
 		30_000)

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
@@ -40,7 +40,7 @@ func severalThroughProxy(t *testing.T, qs []*queue.Queue) ([]*queue.Queue, *luat
 func TestTakeOfSeveralQueuesWhoseReplyIsLost(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	take := lab.Sent(&gen.QueueTakeScript)
+	take := lab.Sent(&queuescript.TakeScript)
 	for range 5 { // the order is drawn
 		qs := several(t, luatomictest.Client(t), 2, queue.Options{})
 		lossy, proxy, c := severalThroughProxy(t, qs)
@@ -53,7 +53,7 @@ func TestTakeOfSeveralQueuesWhoseReplyIsLost(t *testing.T) {
 		var lose atomic.Bool
 		lose.Store(true)
 		proxy.Drop(1000, func(args []string) bool { return lose.Load() && take(args) })
-		_, err := by(untilRun(ctx, t, proxy, &gen.QueueTakeScript), 3, "")
+		_, err := by(untilRun(ctx, t, proxy, &queuescript.TakeScript), 3, "")
 		require.Error(t, err)
 		luatomictest.Eventually(t, 20*time.Second, "its last attempt is over, which could run late", func() bool {
 			conns := c.PoolStats()
@@ -87,7 +87,7 @@ func TestConsumeAllLosesNoJobWithAReply(t *testing.T) {
 	for _, q := range qs {
 		pushNumbered(t, q, 100)
 	}
-	n, take := 0, lab.Sent(&gen.QueueTakeScript)
+	n, take := 0, lab.Sent(&queuescript.TakeScript)
 	proxy.Drop(50, func(args []string) bool {
 		if take(args) {
 			n++
@@ -117,7 +117,7 @@ func stopDuringATakeOfSeveral(t *testing.T) bool {
 		pushNumbered(t, q, 2)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	take := lab.Sent(&gen.QueueTakeScript)
+	take := lab.Sent(&queuescript.TakeScript)
 	proxy.Drop(1, func(args []string) bool {
 		if take(args) {
 			cancel()
@@ -147,13 +147,13 @@ func TestTakeOfAQueueNamedTwiceIsRefused(t *testing.T) {
 	lab.Push(t, q, lab.Numbered(3, time.Millisecond)...)
 	time.Sleep(5 * time.Millisecond) // they are due
 	before := lab.Dump(t.Context(), t, c, q.Name())
-	one := gen.QueueTakeQueue{
+	one := queuescript.TakeQueue{
 		Ready: lab.Key(q, "r"), Scheduled: lab.Key(q, "s"), Bodies: lab.Key(q, "b"), Leases: lab.Key(q, "l"),
 		Failures: lab.Key(q, "n"), Control: lab.Key(q, "c"), Wake: lab.Key(q, "w"), Options: lab.Key(q, "o"),
 		Receipt: lab.Key(q, "i:x"), Dead: lab.Key(q, "d"), Lease: time.Minute,
 	}
-	_, err := gen.QueueTake(t.Context(), c, gen.QueueTakeParams{
-		Max: 2, Bytes: 1000, Queues: []gen.QueueTakeQueue{one, one},
+	_, err := queuescript.Take(t.Context(), c, queuescript.TakeParams{
+		Max: 2, Bytes: 1000, Queues: []queuescript.TakeQueue{one, one},
 	})
 	require.ErrorContains(t, err, "each is named once")
 	require.Equal(t, before, lab.Dump(t.Context(), t, c, q.Name()))

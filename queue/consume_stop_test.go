@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -75,7 +75,7 @@ func TestASlowServerLosesNothingOfAStop(t *testing.T) {
 		t.Parallel()
 		c, name := luatomictest.Client(t), luatomictest.Namespace(t)
 		var ran atomic.Bool
-		c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueReportScript), Do: func(run func() error) error {
+		c.AddHook(&lab.Around{Sha: lab.Digest(&queuescript.ReportScript), Do: func(run func() error) error {
 			if ran.Load() {
 				return slowly(run)
 			}
@@ -103,7 +103,7 @@ func TestASlowServerLosesNothingOfAStop(t *testing.T) {
 		go func() { _, err := stops.Consume(ctx, &queue.ConsumeOptions{Idle: time.Hour}, acks); ended <- err }()
 		others := luatomictest.Client(t)
 		luatomictest.Eventually(t, 20*time.Second, "it waits", waitersAre(t, others, q, 1))
-		c.AddHook(&lab.Around{Sha: lab.Digest(&gen.DelayedPromoteScript), Do: slowly})
+		c.AddHook(&lab.Around{Sha: lab.Digest(&queuescript.PromoteScript), Do: slowly})
 		name = others.ZRange(t.Context(), lab.Key(q, "w"), 0, 0).Val()[0]
 		got := make(chan string, 1)
 		idleConsumers(t, others, q, 1, func(_ context.Context, d *queue.Delivery) error {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/lua"
@@ -95,10 +95,10 @@ func (q *Queue) revive(ctx context.Context, ids []string, held *[]NameHeld) (int
 	total := 0
 	var tooLong error
 	for chunk := range chunks(ids, maxRows, textSize) {
-		var r gen.QueueRequeueResult
+		var r queuescript.RequeueResult
 		err := q.once(ctx, func(ctx context.Context, receipt string) (err error) {
 			p.IDs, p.Receipt = chunk, receipt
-			r, err = gen.QueueRequeue(ctx, q.client, p)
+			r, err = queuescript.Requeue(ctx, q.client, p)
 			return err
 		})
 		switch {
@@ -136,19 +136,19 @@ type DeadLimits struct {
 }
 
 // named says whose limits a trim to l has.
-func (l DeadLimits) named() gen.QueueTrimLimits {
+func (l DeadLimits) named() queuescript.TrimLimits {
 	if l.Stored {
-		return gen.QueueTrimLimitsStored
+		return queuescript.TrimLimitsStored
 	}
-	return gen.QueueTrimLimitsGiven
+	return queuescript.TrimLimitsGiven
 }
 
 // kept is named for a consumer, which stores the limits of its Options.
-func (l DeadLimits) kept() gen.QueueTrimLimits {
+func (l DeadLimits) kept() queuescript.TrimLimits {
 	if l.Stored {
-		return gen.QueueTrimLimitsStored
+		return queuescript.TrimLimitsStored
 	}
-	return gen.QueueTrimLimitsStore
+	return queuescript.TrimLimitsStore
 }
 
 // Trim deletes the jobs that died first until the dead set is within the limits, and returns how many it deleted, also
@@ -167,14 +167,15 @@ func (q *Queue) Trim(ctx context.Context, limits DeadLimits) (int, error) {
 }
 
 // trimOnce deletes up to most of the oldest dead jobs.
-func (q *Queue) trimOnce(ctx context.Context, limits DeadLimits, whose gen.QueueTrimLimits, most int64) (int, error) {
-	p := gen.QueueTrimParams{
+func (q *Queue) trimOnce(ctx context.Context, limits DeadLimits, whose queuescript.TrimLimits, most int64) (int,
+	error) {
+	p := queuescript.TrimParams{
 		Dead: q.keys.Dead, Bodies: q.keys.Bodies, Failures: q.keys.Failures, Control: q.keys.Control,
 		Options: q.keys.Options, Finished: q.keys.Finished,
 		Unique: q.keys.Unique, Keep: orUnbounded(int64(limits.Jobs)), Bytes: orUnbounded(int64(limits.Bytes)),
 		Age: orUnbounded(clock.CeilMilli(limits.Age)), Max: most, Limits: whose,
 	}
-	r, err := gen.QueueTrim(ctx, q.client, p)
+	r, err := queuescript.Trim(ctx, q.client, p)
 	if err != nil {
 		return 0, q.wrap("trim", err)
 	}
@@ -184,7 +185,7 @@ func (q *Queue) trimOnce(ctx context.Context, limits DeadLimits, whose gen.Queue
 // trimAfter trims the dead set towards Options.Dead after that many deaths. Each script deletes up to 200 jobs, and
 // there is one script more than the deaths need. Later deaths trim what was above the bounds before, so no trim holds
 // up the acks for long.
-func (q *Queue) trimAfter(ctx context.Context, deaths int, whose gen.QueueTrimLimits) error {
+func (q *Queue) trimAfter(ctx context.Context, deaths int, whose queuescript.TrimLimits) error {
 	for range 1 + deaths/maxRows {
 		if n, err := q.trimOnce(ctx, q.opts.Dead, whose, maxRows); err != nil || n < maxRows {
 			return err

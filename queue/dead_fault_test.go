@@ -6,7 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
@@ -35,7 +35,7 @@ func TestRequeueOfTheOldestAfterALostReply(t *testing.T) {
 	defer c.Close()
 	lossy, err := queue.New(c, q.Name(), nil)
 	require.NoError(t, err)
-	sent := lab.Sent(&gen.QueueRequeueScript)
+	sent := lab.Sent(&queuescript.RequeueScript)
 	proxy.Drop(2, sent)
 	n, err := lossy.Requeue(ctx)
 	require.NoError(t, err)

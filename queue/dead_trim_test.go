@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
@@ -43,7 +43,7 @@ func TestADeathTrimsOneStep(t *testing.T) {
 			require.NoError(t, c.ZAdd(ctx, lab.Key(direct, "d"), dead...).Err())
 			var trims atomic.Int32
 			client := luatomictest.Client(t)
-			client.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueTrimScript), Do: func(run func() error) error {
+			client.AddHook(&lab.Around{Sha: lab.Digest(&queuescript.TrimScript), Do: func(run func() error) error {
 				trims.Add(1)
 				return run()
 			}})

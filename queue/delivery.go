@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/lua"
@@ -36,7 +36,7 @@ type Delivery struct {
 	// settled says how the lease was ended. The zero value says that no call has ended it.
 	settled atomic.Int32
 	// given is what the call that gave the job back asked for.
-	given atomic.Pointer[gen.QueueNackJob]
+	given atomic.Pointer[queuescript.NackJob]
 	// ending is the last call that ends the lease while it has no reply.
 	ending atomic.Pointer[ending]
 	// cancelled says that the reply to an extend reported a Cancel.
@@ -159,12 +159,12 @@ func (q *Queue) ack(ctx context.Context, ds []*Delivery) error {
 // newAck returns an ack of the deliveries.
 func (q *Queue) newAck(ds []*Delivery, fences []int64) func(context.Context) ([]int64, error) {
 	p := q.ackParams()
-	p.Jobs = make([]gen.QueueAckJob, len(ds))
+	p.Jobs = make([]queuescript.AckJob, len(ds))
 	for i, d := range ds {
-		p.Jobs[i] = gen.QueueAckJob{ID: d.ID, Fence: fences[i]}
+		p.Jobs[i] = queuescript.AckJob{ID: d.ID, Fence: fences[i]}
 	}
 	return func(ctx context.Context) ([]int64, error) {
-		verdicts, err := gen.QueueAck(ctx, q.client, p)
+		verdicts, err := queuescript.Ack(ctx, q.client, p)
 		if err != nil {
 			return nil, q.wrap("ack on", err)
 		}
@@ -187,7 +187,7 @@ func (q *Queue) Nack(ctx context.Context, delay time.Duration, reason string, ds
 	if err := checkDelay(delay); err != nil {
 		return q.wrap("nack on", err)
 	}
-	return q.give(ctx, gen.QueueNackJob{Delay: clock.CeilMilli(delay), Counted: true, Reason: reason}, ds)
+	return q.give(ctx, queuescript.NackJob{Delay: clock.CeilMilli(delay), Counted: true, Reason: reason}, ds)
 }
 
 // Return is Nack without a failure, for work that was interrupted or postponed. Without a delay the jobs go back to the
@@ -197,14 +197,14 @@ func (q *Queue) Return(ctx context.Context, delay time.Duration, ds ...*Delivery
 	if err := checkDelay(delay); err != nil {
 		return q.wrap("return to", err)
 	}
-	return q.give(ctx, gen.QueueNackJob{Delay: clock.CeilMilli(delay)}, ds)
+	return q.give(ctx, queuescript.NackJob{Delay: clock.CeilMilli(delay)}, ds)
 }
 
 // Bury moves the deliveries to the dead set. The jobs keep their bodies and the reason until Requeue, Cancel or Trim.
 // Each counts one failure and releases its unique name. A LeaseLostError names the deliveries whose lease is lost. Keys
 // and cost: as Nack.
 func (q *Queue) Bury(ctx context.Context, reason string, ds ...*Delivery) error {
-	return q.give(ctx, gen.QueueNackJob{Delay: -1, Counted: true, Reason: reason}, ds)
+	return q.give(ctx, queuescript.NackJob{Delay: -1, Counted: true, Reason: reason}, ds)
 }
 
 func checkDelay(delay time.Duration) error {
@@ -215,15 +215,15 @@ func checkDelay(delay time.Duration) error {
 }
 
 // give gives all deliveries back in the same way, also when ctx has ended before.
-func (q *Queue) give(ctx context.Context, how gen.QueueNackJob, ds []*Delivery) error {
+func (q *Queue) give(ctx context.Context, how queuescript.NackJob, ds []*Delivery) error {
 	ctx, cancel := clock.Outlast(ctx)
 	defer cancel()
 	return q.giveBack(ctx, same(how), ds)
 }
 
 // same returns a function that treats all deliveries of a call alike.
-func same(how gen.QueueNackJob) func(*Delivery) gen.QueueNackJob {
-	return func(*Delivery) gen.QueueNackJob { return how }
+func same(how queuescript.NackJob) func(*Delivery) queuescript.NackJob {
+	return func(*Delivery) queuescript.NackJob { return how }
 }
 
 const (
@@ -233,7 +233,7 @@ const (
 
 // giveBack ends the leases without finishing the jobs. how says for each job whether it becomes ready, scheduled or
 // dead.
-func (q *Queue) giveBack(ctx context.Context, how func(*Delivery) gen.QueueNackJob, ds []*Delivery) error {
+func (q *Queue) giveBack(ctx context.Context, how func(*Delivery) queuescript.NackJob, ds []*Delivery) error {
 	return q.inChunks(ds, maxNack, func(ds []*Delivery) error {
 		return q.endLeases(ctx, ds, how, func(ds []*Delivery, fences []int64) func(context.Context) ([]int64, error) {
 			return q.newNack(how, ds, fences)
@@ -243,11 +243,11 @@ func (q *Queue) giveBack(ctx context.Context, how func(*Delivery) gen.QueueNackJ
 
 // newNack returns a call that gives the deliveries back. Each repeat of the call has the same receipt, so it returns
 // the same verdicts.
-func (q *Queue) newNack(how func(*Delivery) gen.QueueNackJob, ds []*Delivery,
+func (q *Queue) newNack(how func(*Delivery) queuescript.NackJob, ds []*Delivery,
 	fences []int64) func(context.Context) ([]int64, error) {
 	p := q.nackParams()
 	p.Receipt = q.keys.Receipt(rand.Text()[:16])
-	p.Jobs = make([]gen.QueueNackJob, len(ds))
+	p.Jobs = make([]queuescript.NackJob, len(ds))
 	for i, d := range ds {
 		j := how(d)
 		j.ID, j.Fence, j.Reason = d.ID, fences[i], j.Reason[:min(len(j.Reason), maxReason)]
@@ -255,7 +255,7 @@ func (q *Queue) newNack(how func(*Delivery) gen.QueueNackJob, ds []*Delivery,
 		p.Jobs[i] = j
 	}
 	return func(ctx context.Context) ([]int64, error) {
-		verdicts, err := gen.QueueNack(ctx, q.client, p)
+		verdicts, err := queuescript.Nack(ctx, q.client, p)
 		if err != nil {
 			return nil, q.wrap("give back to", err)
 		}

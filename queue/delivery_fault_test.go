@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -25,7 +25,7 @@ func lossy(t *testing.T, q *queue.Queue, opts *queue.Options) (*queue.Queue, *lu
 	c := redis.NewClient(o)
 	t.Cleanup(func() { _ = c.Close() })
 	// Or the first lost reply is that the server does not know the script, and nothing ran.
-	require.NoError(t, lua.Preload(t.Context(), luatomictest.Client(t), &gen.QueueExtendScript))
+	require.NoError(t, lua.Preload(t.Context(), luatomictest.Client(t), &queuescript.ExtendScript))
 	out, err := queue.New(c, q.Name(), opts)
 	require.NoError(t, err)
 	return out, p
@@ -39,7 +39,7 @@ func TestExtendWithoutAReplyLosesNoLease(t *testing.T) {
 	far, p := lossy(t, q, nil)
 	lab.Push(t, q, queue.Job{ID: "x"})
 	d := lab.TakeOne(t, far)
-	p.Drop(1, lab.Sent(&gen.QueueExtendScript))
+	p.Drop(1, lab.Sent(&queuescript.ExtendScript))
 	require.NoError(t, d.Extend(ctx, time.Hour))
 	require.Equal(t, d.Deadline().UnixMicro(), int64(c.ZScore(ctx, lab.Key(q, "l"), "x").Val()))
 	require.NoError(t, d.Ack(ctx))
@@ -55,9 +55,9 @@ func TestAckAfterAnExtendWithoutAReply(t *testing.T) {
 	d := lab.TakeOne(t, far)
 	var whole atomic.Bool
 	p.Drop(1000, func(args []string) bool {
-		return !whole.Load() && lab.Sent(&gen.QueueExtendScript)(args)
+		return !whole.Load() && lab.Sent(&queuescript.ExtendScript)(args)
 	})
-	require.Error(t, d.Extend(untilRun(t.Context(), t, p, &gen.QueueExtendScript), time.Hour))
+	require.Error(t, d.Extend(untilRun(t.Context(), t, p, &queuescript.ExtendScript), time.Hour))
 	whole.Store(true)
 	require.NoError(t, d.Ack(t.Context()))
 	require.Zero(t, stats(t, q).Leased)
@@ -70,8 +70,8 @@ func TestExtendKeepsNoSliceOfTheCaller(t *testing.T) {
 	far, p := lossy(t, q, nil)
 	lab.Push(t, q, queue.Job{ID: "x"})
 	batch := []*queue.Delivery{lab.TakeOne(t, far)}
-	d, losing := batch[0], unanswered(t, p, &gen.QueueExtendScript)
-	require.Error(t, far.Extend(untilRun(t.Context(), t, p, &gen.QueueExtendScript), time.Hour, batch...))
+	d, losing := batch[0], unanswered(t, p, &queuescript.ExtendScript)
+	require.Error(t, far.Extend(untilRun(t.Context(), t, p, &queuescript.ExtendScript), time.Hour, batch...))
 	clear(batch)
 	losing.Store(false)
 	require.NoError(t, d.Ack(t.Context()))
@@ -85,18 +85,18 @@ func TestRepeatedExtendLeavesTheNextHolderAlone(t *testing.T) {
 	q, c := lab.NewQueue(t, nil)
 	lab.Push(t, q, queue.Job{ID: "x"})
 	d := lab.TakeOne(t, q)
-	call := gen.QueueExtendParams{
+	call := queuescript.ExtendParams{
 		Leases: lab.Key(q, "l"), Failures: lab.Key(q, "n"), Receipt: lab.Key(q, "i:token"), Lease: time.Minute,
-		Jobs: []gen.QueueExtendJob{{ID: "x", Fence: d.Deadline().UnixMicro()}},
+		Jobs: []queuescript.ExtendJob{{ID: "x", Fence: d.Deadline().UnixMicro()}},
 	}
-	first, err := gen.QueueExtend(ctx, c, call)
+	first, err := queuescript.Extend(ctx, c, call)
 	require.NoError(t, err)
 	require.Equal(t, []int64{1}, first.Verdicts)
-	again, err := gen.QueueExtend(ctx, c, call)
+	again, err := queuescript.Extend(ctx, c, call)
 	require.NoError(t, err)
 	require.Equal(t, first, again)
 	require.NoError(t, c.ZAdd(ctx, lab.Key(q, "l"), redis.Z{Score: float64(first.Fence + 7), Member: "x"}).Err())
-	again, err = gen.QueueExtend(ctx, c, call)
+	again, err = queuescript.Extend(ctx, c, call)
 	require.NoError(t, err)
 	require.Equal(t, []int64{0}, again.Verdicts, "another worker's lease")
 	require.InDelta(t, first.Fence+7, c.ZScore(ctx, lab.Key(q, "l"), "x").Val(), 0)
@@ -110,7 +110,7 @@ func TestJobSettledByHandIsLeftToItsNextWorker(t *testing.T) {
 	q, c := lab.NewQueue(t, &queue.Options{Lease: time.Hour})
 	far, p := lossy(t, q, &queue.Options{Lease: 6 * time.Second})
 	lab.Push(t, q, queue.Job{ID: "x"}, queue.Job{ID: "y"})
-	extend := lab.Sent(&gen.QueueExtendScript)
+	extend := lab.Sent(&queuescript.ExtendScript)
 	p.Drop(1, extend)
 	given := make(chan error, 1)
 	consuming, stop := context.WithCancel(ctx)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
@@ -85,7 +85,7 @@ func TestDrainWaitsForTheJobsOfAPausedQueue(t *testing.T) {
 				_, err := far.Consume(ctx, &queue.ConsumeOptions{Drain: true}, acks)
 				done <- err
 			}()
-			took := lab.Sent(&gen.QueueTakeScript)
+			took := lab.Sent(&queuescript.TakeScript)
 			luatomictest.Eventually(t, 20*time.Second, "a take", func() bool { return p.Executed(took) > 0 })
 			select {
 			case err := <-done:

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -37,7 +37,7 @@ func TestNoDelayIsShort(t *testing.T) {
 		},
 		"reschedule": func() error {
 			lab.Push(t, q, queue.Job{ID: "j", Delay: time.Hour})
-			_, err := gen.QueueReschedule(ctx, c, gen.QueueRescheduleParams{
+			_, err := queuescript.Reschedule(ctx, c, queuescript.RescheduleParams{
 				Scheduled: lab.Key(q, "s"), Wake: lab.Key(q, "w"), Receipt: lab.Key(q, "i:"+rand.Text()), ID: "j",
 				Due: -delay.Milliseconds(),
 			})

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -14,7 +14,7 @@ import (
 type ending struct {
 	deliveries []*Delivery
 	fences     []int64
-	how        func(*Delivery) gen.QueueNackJob // nil for an ack
+	how        func(*Delivery) queuescript.NackJob // nil for an ack
 	send       func(context.Context) ([]int64, error)
 	attempts   attempts
 }
@@ -26,7 +26,7 @@ type newCall func(ds []*Delivery, fences []int64) (send func(context.Context) ([
 
 // newEnding makes a call that ends the leases. It is the unanswered call of the deliveries until it has a reply.
 // newEnding returns nil if one of them has got such a call since the last look.
-func newEnding(ds []*Delivery, how func(*Delivery) gen.QueueNackJob, call newCall) *ending {
+func newEnding(ds []*Delivery, how func(*Delivery) queuescript.NackJob, call newCall) *ending {
 	e := &ending{deliveries: slices.Clone(ds), fences: make([]int64, len(ds)), how: how} // ds is the caller's
 	for i, d := range ds {
 		e.fences[i] = d.fence.Load()
@@ -88,7 +88,7 @@ func (e *ending) settle(d *Delivery, as int32) {
 }
 
 // settledBy returns the state of a delivery after such a call.
-func settledBy(how func(*Delivery) gen.QueueNackJob, d *Delivery) int32 {
+func settledBy(how func(*Delivery) queuescript.NackJob, d *Delivery) int32 {
 	switch {
 	case how == nil:
 		return settledAcked
@@ -99,7 +99,7 @@ func settledBy(how func(*Delivery) gen.QueueNackJob, d *Delivery) int32 {
 }
 
 // settledAs reports whether such a call has this outcome.
-func settledAs(settled int32, how func(*Delivery) gen.QueueNackJob, d *Delivery) bool {
+func settledAs(settled int32, how func(*Delivery) queuescript.NackJob, d *Delivery) bool {
 	return settled == settledBy(how, d) || settled == settledDead && how != nil && how(d).Patience > 0
 }
 
@@ -119,7 +119,7 @@ var errMoving = fmt.Errorf("other calls extended or ended leases during each of 
 // endLeases ends the leases. An extend that runs at the same moment, or whose reply was lost, moves a fence: then
 // endLeases makes another call, with the new fence. It also makes another call after one that ends a lease at the same
 // moment.
-func (q *Queue) endLeases(ctx context.Context, ds []*Delivery, how func(*Delivery) gen.QueueNackJob,
+func (q *Queue) endLeases(ctx context.Context, ds []*Delivery, how func(*Delivery) queuescript.NackJob,
 	call newCall) error {
 	var errs []error
 	for range maxEndings {
@@ -140,7 +140,7 @@ func (q *Queue) endLeases(ctx context.Context, ds []*Delivery, how func(*Deliver
 }
 
 // endOnce makes one call to end the leases, and returns the deliveries whose fence has moved.
-func endOnce(ctx context.Context, ds []*Delivery, how func(*Delivery) gen.QueueNackJob,
+func endOnce(ctx context.Context, ds []*Delivery, how func(*Delivery) queuescript.NackJob,
 	call newCall) (moved []*Delivery, _ error) {
 	if len(ds) == 0 {
 		return nil, nil
@@ -168,7 +168,7 @@ func endOnce(ctx context.Context, ds []*Delivery, how func(*Delivery) gen.QueueN
 
 // repeatEndings repeats the calls that have no reply, and returns the deliveries whose leases are still to be ended. A
 // repeat may have ended the other leases in the same way, or found the jobs cancelled.
-func repeatEndings(ctx context.Context, ds []*Delivery, how func(*Delivery) gen.QueueNackJob) ([]*Delivery, error) {
+func repeatEndings(ctx context.Context, ds []*Delivery, how func(*Delivery) queuescript.NackJob) ([]*Delivery, error) {
 	if !slices.ContainsFunc(ds, (*Delivery).ends) {
 		return ds, nil
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -53,7 +53,7 @@ func TestConsumerLearnsWhatItsUnansweredCallDid(t *testing.T) {
 			q, _ := lab.NewQueue(t, nil)
 			var seen observed
 			far, p := lossy(t, q, &queue.Options{Observe: seen.add})
-			losing := unanswered(t, p, &gen.QueueNackScript)
+			losing := unanswered(t, p, &queuescript.NackScript)
 			lab.Push(t, q, queue.Job{ID: "x"})
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
@@ -98,14 +98,14 @@ func TestConsumerLearnsWhatItsUnansweredCallDid(t *testing.T) {
 func TestCallThatEndsALeaseFindsTheOneOnItsWay(t *testing.T) {
 	t.Parallel()
 	q, c := lab.NewQueue(t, nil)
-	require.NoError(t, lua.Preload(t.Context(), c, &gen.QueueNackScript))
+	require.NoError(t, lua.Preload(t.Context(), c, &queuescript.NackScript))
 	lab.Push(t, q, queue.Job{ID: "x"}, queue.Job{ID: "y"})
 	x, y := lab.TakeOne(t, q), lab.TakeOne(t, q)
 	var tries atomic.Int32
 	ran := []chan bool{make(chan bool), make(chan bool), make(chan bool)}
 	released, on := make(chan bool), make(chan bool)
 	t.Cleanup(sync.OnceFunc(func() { close(released) }))
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueNackScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&queuescript.NackScript), Do: func(run func() error) error {
 		err := run()
 		i := int(tries.Add(1)) - 1
 		if i < len(ran) {
@@ -147,10 +147,10 @@ func TestCallAfterAnUnansweredOneLearnsItsVerdict(t *testing.T) {
 			t.Parallel()
 			q, _ := lab.NewQueue(t, nil)
 			far, p := lossy(t, q, nil)
-			losing := unanswered(t, p, &gen.QueueNackScript)
+			losing := unanswered(t, p, &queuescript.NackScript)
 			lab.Push(t, q, queue.Job{ID: "x"})
 			d := lab.TakeOne(t, far)
-			short := untilRun(t.Context(), t, p, &gen.QueueNackScript)
+			short := untilRun(t.Context(), t, p, &queuescript.NackScript)
 			require.ErrorIs(t, d.Nack(short, time.Hour, "why"), lua.ErrOutcomeUnknown)
 			losing.Store(false)
 			err := next.call(t.Context(), d)
@@ -173,10 +173,10 @@ func TestConsumerLearnsWhatItsHandlersCallDid(t *testing.T) {
 		settle func(context.Context, *queue.Delivery) error
 		want   queue.Consumed
 	}{
-		"retried": {&gen.QueueNackScript, func(ctx context.Context, d *queue.Delivery) error {
+		"retried": {&queuescript.NackScript, func(ctx context.Context, d *queue.Delivery) error {
 			return d.Nack(ctx, time.Hour, "smtp down")
 		}, queue.Consumed{Retried: 1}},
-		"acked": {&gen.QueueAckScript, func(ctx context.Context, d *queue.Delivery) error {
+		"acked": {&queuescript.AckScript, func(ctx context.Context, d *queue.Delivery) error {
 			return d.Ack(ctx)
 		}, queue.Consumed{Acked: 1}},
 	} {

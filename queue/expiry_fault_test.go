@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
@@ -38,7 +38,7 @@ func TestSlowTakeDeletesNoJobBeforeItExpires(t *testing.T) {
 			expires := c.Time(t.Context()).Val().Add(life)
 			lab.Push(t, q, queue.Job{ID: "x", ExpiresAt: expires})
 			slow := luatomictest.Client(t)
-			slow.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueTakeScript), Do: func(run func() error) error {
+			slow.AddHook(&lab.Around{Sha: lab.Digest(&queuescript.TakeScript), Do: func(run func() error) error {
 				time.Sleep(time.Until(expires) - left)
 				return run()
 			}})
@@ -69,7 +69,7 @@ func TestExpiredJobThatCannotBeDeletedIsNotReportedAsDeleted(t *testing.T) {
 	q, c := lab.NewQueue(t, &queue.Options{Observe: seen.add, Lease: 500 * time.Millisecond})
 	lab.Push(t, q, queue.Job{ID: "x", ExpiresAt: time.Now().Add(-time.Hour)})
 	var refused atomic.Bool
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueAckScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&queuescript.AckScript), Do: func(run func() error) error {
 		if !refused.Swap(true) {
 			return redis.ErrClosed
 		}

@@ -5,7 +5,7 @@ import (
 	"crypto/rand"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -53,7 +53,7 @@ func LastDays(now time.Time, n int) (out []string) {
 func Reporter(client lua.Client, prefix string) (count func(q *Queue), report func(ctx context.Context)) {
 	p := &presence{
 		place: place{client, prefix}, keys: keys.NewFleet(prefix), process: rand.Text(),
-		counts: make(map[string]*gen.QueueReportEntry),
+		counts: make(map[string]*queuescript.ReportEntry),
 	}
 	return func(q *Queue) { p.count(q.keys.Listed, 1, 0, 0, 0) },
 		func(ctx context.Context) { p.report(ctx) }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -66,7 +66,7 @@ func cancelledError(ds []*Delivery) error {
 // the same fence.
 type extension struct {
 	queue      *Queue
-	params     gen.QueueExtendParams
+	params     queuescript.ExtendParams
 	deliveries []*Delivery
 	sent       time.Time
 	attempts   attempts
@@ -97,9 +97,9 @@ func (q *Queue) newExtension(lease time.Duration, ds []*Delivery) (*extension, e
 	if err != nil {
 		return nil, q.wrap("extend on", err)
 	}
-	e := &extension{queue: q, deliveries: slices.Clone(ds), sent: time.Now(), params: gen.QueueExtendParams{
+	e := &extension{queue: q, deliveries: slices.Clone(ds), sent: time.Now(), params: queuescript.ExtendParams{
 		Leases: q.keys.Leases, Failures: q.keys.Failures, Receipt: q.keys.Receipt(token.String()), Lease: lease,
-		Jobs: make([]gen.QueueExtendJob, len(ds)),
+		Jobs: make([]queuescript.ExtendJob, len(ds)),
 	}}
 	beginning.Lock()
 	defer beginning.Unlock()
@@ -107,7 +107,7 @@ func (q *Queue) newExtension(lease time.Duration, ds []*Delivery) (*extension, e
 		if d.unanswered.Load() != nil {
 			return nil, errExtending
 		}
-		e.params.Jobs[i] = gen.QueueExtendJob{ID: d.ID, Fence: d.fence.Load()} // after the reply to the last one
+		e.params.Jobs[i] = queuescript.ExtendJob{ID: d.ID, Fence: d.fence.Load()} // after the reply to the last one
 	}
 	for _, d := range ds {
 		d.unanswered.Store(e)
@@ -118,12 +118,12 @@ func (q *Queue) newExtension(lease time.Duration, ds []*Delivery) (*extension, e
 // run sends the extension.
 func (e *extension) run(ctx context.Context) error {
 	e.attempts.begin()
-	r, err := gen.QueueExtend(ctx, e.queue.client, e.params)
+	r, err := queuescript.Extend(ctx, e.queue.client, e.params)
 	return e.replied(r, err)
 }
 
 // replied handles the reply. The extension stays unanswered after an attempt that may have run.
-func (e *extension) replied(r gen.QueueExtendResult, err error) error {
+func (e *extension) replied(r queuescript.ExtendResult, err error) error {
 	if err != nil {
 		if e.attempts.none(err) {
 			e.answered()

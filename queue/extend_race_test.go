@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
@@ -40,14 +40,14 @@ func TestExtendsAtTheSameMomentLoseNoLease(t *testing.T) {
 func TestRefusedExtendIsNoReplyToItsRepeat(t *testing.T) {
 	t.Parallel()
 	q, c := lab.NewQueue(t, nil)
-	require.NoError(t, lua.Preload(t.Context(), c, &gen.QueueExtendScript))
+	require.NoError(t, lua.Preload(t.Context(), c, &queuescript.ExtendScript))
 	lab.Push(t, q, queue.Job{ID: "x"})
 	d := lab.TakeOne(t, q)
 	var tries atomic.Int32
 	began, repeated, released := make(chan bool), make(chan bool), make(chan bool)
 	release := sync.OnceFunc(func() { close(released) })
 	t.Cleanup(release)
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueExtendScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&queuescript.ExtendScript), Do: func(run func() error) error {
 		switch tries.Add(1) {
 		case 1:
 			close(began)

@@ -6,17 +6,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
 )
 
 // extension is an extend of "j" by an hour, which a test can repeat.
-func extension(q *queue.Queue, d *queue.Delivery) gen.QueueExtendParams {
-	return gen.QueueExtendParams{
+func extension(q *queue.Queue, d *queue.Delivery) queuescript.ExtendParams {
+	return queuescript.ExtendParams{
 		Leases: lab.Key(q, "l"), Receipt: lab.Key(q, "i:token"), Failures: lab.Key(q, "n"), Lease: time.Hour,
-		Jobs: []gen.QueueExtendJob{{ID: d.ID, Fence: d.Deadline().UnixMicro()}},
+		Jobs: []queuescript.ExtendJob{{ID: d.ID, Fence: d.Deadline().UnixMicro()}},
 	}
 }
 
@@ -27,11 +27,11 @@ func TestARepeatedExtendLeavesTheEndOfItsReceipt(t *testing.T) {
 	q, c := lab.NewQueue(t, nil)
 	lab.Push(t, q, queue.Job{ID: "j"})
 	p := extension(q, lab.TakeOne(t, q))
-	first, err := gen.QueueExtend(ctx, c, p)
+	first, err := queuescript.Extend(ctx, c, p)
 	require.NoError(t, err)
 	require.Greater(t, c.PTTL(ctx, p.Receipt).Val(), 30*time.Minute)
 	require.NoError(t, c.Expire(ctx, p.Receipt, 20*time.Minute).Err())
-	again, err := gen.QueueExtend(ctx, c, p)
+	again, err := queuescript.Extend(ctx, c, p)
 	require.NoError(t, err)
 	require.Equal(t, first, again)
 	require.LessOrEqual(t, c.PTTL(ctx, p.Receipt).Val(), 20*time.Minute)
@@ -46,11 +46,11 @@ func TestARefusedRepeatOfAnExtendKeepsTheReceipt(t *testing.T) {
 	require.NoError(t, err)
 	lab.Push(t, q, queue.Job{ID: "j"})
 	p := extension(q, lab.TakeOne(t, q))
-	first, err := gen.QueueExtend(ctx, admin, p)
+	first, err := queuescript.Extend(ctx, admin, p)
 	require.NoError(t, err)
-	_, err = gen.QueueExtend(ctx, limited(t, admin, "zadd"), p)
+	_, err = queuescript.Extend(ctx, limited(t, admin, "zadd"), p)
 	require.Error(t, err)
-	again, err := gen.QueueExtend(ctx, admin, p)
+	again, err := queuescript.Extend(ctx, admin, p)
 	require.NoError(t, err)
 	require.Equal(t, first, again)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -249,12 +249,12 @@ func TestStopDuringATakeLeavesNoWaiter(t *testing.T) {
 	t.Parallel()
 	const idle = 50 * time.Millisecond
 	for script, run := range map[*lua.Script]func(context.Context, *queue.Queue) error{
-		&gen.QueueTakeScript: func(ctx context.Context, q *queue.Queue) error {
+		&queuescript.TakeScript: func(ctx context.Context, q *queue.Queue) error {
 			_, err := q.Consume(ctx, &queue.ConsumeOptions{Idle: idle},
 				func(context.Context, *queue.Delivery) error { return nil })
 			return err
 		},
-		&gen.DelayedPromoteScript: func(ctx context.Context, q *queue.Queue) error {
+		&queuescript.PromoteScript: func(ctx context.Context, q *queue.Queue) error {
 			return queue.NewPoller(&queue.PollerOptions{Idle: idle}, q).Run(ctx)
 		},
 	} {

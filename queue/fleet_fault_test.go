@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -21,9 +21,9 @@ func TestAReportThatMayNotCountKeepsTheCounts(t *testing.T) {
 	require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "app", "on", ">pw", "~*", "+@all", "-hincrby").Err())
 	app := server.Client(func(o *redis.Options) { o.Username, o.Password = "app", "pw" })
 	require.NoError(t, admin.HSet(ctx, "{k}n", "{q}\np", 7).Err())
-	_, err := gen.QueueReport(ctx, app, gen.QueueReportParams{Queues: "{k}q", Workers: "{k}w", About: "{k}a",
+	_, err := queuescript.Report(ctx, app, queuescript.ReportParams{Queues: "{k}q", Workers: "{k}w", About: "{k}a",
 		Counts: "{k}n", Process: "me", Number: 1, Lease: time.Minute,
-		Entries: []gen.QueueReportEntry{{Queue: "{q}", Processed: 1}}})
+		Entries: []queuescript.ReportEntry{{Queue: "{q}", Processed: 1}}})
 	require.ErrorIs(t, err, lua.ErrExecutedInPart)
 	require.Equal(t, "7", admin.HGet(ctx, "{k}n", "{q}\np").Val())
 }
@@ -36,10 +36,11 @@ func TestATextInThePlaceOfACountStopsNoReport(t *testing.T) {
 	for _, text := range []string{"x", "1.5", "", "9223372036854775807"} {
 		require.NoError(t, c.HSet(ctx, k+"n", "{q}\nf", text).Err())
 		for number := range 2 {
-			require.Equal(t, int64(number+1), lab.Must(gen.QueueReport(ctx, c, gen.QueueReportParams{Queues: k + "q",
-				Workers: k + "w" + text, About: k + "a" + text, Counts: k + "n", Process: "me",
-				Number: int64(number + 1), Lease: time.Minute,
-				Entries: []gen.QueueReportEntry{{Queue: "{q}", Processed: 1, Failed: 2}}})).Last)
+			require.Equal(t, int64(number+1), lab.Must(queuescript.Report(ctx, c,
+				queuescript.ReportParams{Queues: k + "q",
+					Workers: k + "w" + text, About: k + "a" + text, Counts: k + "n", Process: "me",
+					Number: int64(number + 1), Lease: time.Minute,
+					Entries: []queuescript.ReportEntry{{Queue: "{q}", Processed: 1, Failed: 2}}})).Last)
 		}
 		require.Equal(t, "4", c.HGet(ctx, k+"n", "{q}\nf").Val(), text)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
@@ -142,13 +142,13 @@ func TestAProducerFarAwayIsListed(t *testing.T) {
 	batch := widestBatch(c, tag)
 	pushing, ended := context.WithCancel(t.Context())
 	var reports atomic.Int32
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueReportScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&queuescript.ReportScript), Do: func(run func() error) error {
 		reports.Add(1)
 		ended()                            // the pushes are over: their program goes on
 		time.Sleep(300 * time.Millisecond) // the round trip
 		return run()
 	}})
-	require.NoError(t, lua.Preload(t.Context(), c, &gen.QueueReportScript))
+	require.NoError(t, lua.Preload(t.Context(), c, &queuescript.ReportScript))
 	_, err := queue.PushAll(pushing, batch...)
 	require.NoError(t, err)
 	luatomictest.Eventually(t, 20*time.Second, "all queues are listed", func() bool {
@@ -166,7 +166,7 @@ func TestAListThatDoesNotAnswerHoldsUpNoPush(t *testing.T) {
 	c := luatomictest.Client(t)
 	answer := make(chan struct{})
 	t.Cleanup(func() { close(answer) })
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueReportScript), Do: func(func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&queuescript.ReportScript), Do: func(func() error) error {
 		<-answer
 		return redis.ErrClosed // it is not tried again
 	}})
@@ -298,10 +298,11 @@ func TestARepeatedReportCountsNothing(t *testing.T) {
 	t.Parallel()
 	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	report := func(process string, number int64) int64 {
-		return lab.Must(gen.QueueReport(ctx, c, gen.QueueReportParams{Queues: "{" + k + "}q", Workers: "{" + k + "}w",
-			About: "{" + k + "}a", Counts: "{" + k + "}n",
+		return lab.Must(queuescript.Report(ctx, c, queuescript.ReportParams{Queues: "{" + k + "}q",
+			Workers: "{" + k + "}w",
+			About:   "{" + k + "}a", Counts: "{" + k + "}n",
 			Process: process, Number: number, Lease: time.Minute,
-			Entries: []gen.QueueReportEntry{{Queue: "{q}", Processed: 2, Dead: 1}}})).Last
+			Entries: []queuescript.ReportEntry{{Queue: "{q}", Processed: 2, Dead: 1}}})).Last
 	}
 	require.Equal(t, int64(1), report("me", 1))
 	require.Equal(t, int64(1), report("me", 1))
@@ -325,7 +326,7 @@ func TestALateCopyOfAReportListsNoWorker(t *testing.T) {
 	t.Parallel()
 	ctx, c, k := t.Context(), luatomictest.Client(t), "{"+luatomictest.Namespace(t)+"}"
 	report := func(number int64, lease time.Duration) {
-		require.Equal(t, int64(2), lab.Must(gen.QueueReport(ctx, c, gen.QueueReportParams{Queues: k + "q",
+		require.Equal(t, int64(2), lab.Must(queuescript.Report(ctx, c, queuescript.ReportParams{Queues: k + "q",
 			Workers: k + "w", About: k + "a", Counts: k + "n", Process: "me", Number: number, Lease: lease})).Last)
 	}
 	end := func() float64 { return c.ZScore(ctx, k+"w", "me").Val() }
@@ -343,9 +344,9 @@ func TestALateCopyOfAReportListsNoWorker(t *testing.T) {
 func TestTheReportOfAProducerMakesNoWorker(t *testing.T) {
 	t.Parallel()
 	ctx, c, k := t.Context(), luatomictest.Client(t), "{"+luatomictest.Namespace(t)+"}"
-	_, err := gen.QueueReport(ctx, c, gen.QueueReportParams{Queues: k + "q", Workers: k + "w", About: k + "a",
+	_, err := queuescript.Report(ctx, c, queuescript.ReportParams{Queues: k + "q", Workers: k + "w", About: k + "a",
 		Counts: k + "n",
-		Lease:  time.Minute, Entries: []gen.QueueReportEntry{{Queue: "{q}"}}})
+		Lease:  time.Minute, Entries: []queuescript.ReportEntry{{Queue: "{q}"}}})
 	require.NoError(t, err)
 	require.Equal(t, []string{"{q}"}, c.ZRange(ctx, k+"q", 0, -1).Val())
 	require.Zero(t, c.Exists(ctx, k+"w", k+"a").Val())
@@ -356,7 +357,7 @@ func TestAPollerNamesItsQueueAfterAFailure(t *testing.T) {
 	t.Parallel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	var failed atomic.Bool
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueReportScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&queuescript.ReportScript), Do: func(run func() error) error {
 		if failed.CompareAndSwap(false, true) {
 			return redis.ErrClosed // a failure that no call repeats
 		}

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -34,7 +34,7 @@ type Stats struct {
 // Stats counts the jobs of the queue in one script, which only reads. Ready counts a cancelled job until a Take
 // drops its entry. Keys: r, s, l, d, c. Cost: O(log n).
 func (q *Queue) Stats(ctx context.Context) (Stats, error) {
-	r, err := gen.QueueStats(ctx, q.client, gen.QueueStatsParams{
+	r, err := queuescript.Stats(ctx, q.client, queuescript.StatsParams{
 		Ready: q.keys.Ready, Scheduled: q.keys.Scheduled, Leases: q.keys.Leases, Dead: q.keys.Dead,
 		Control: q.keys.Control,
 	})
@@ -116,12 +116,12 @@ type Found struct {
 // d, b, n, o. Cost: O(1) for each.
 func (q *Queue) Find(ctx context.Context, ids ...string) (out []Found, tooLong error) {
 	k := &q.keys
-	p := gen.QueueFindParams{Scheduled: k.Scheduled, Leases: k.Leases, Dead: k.Dead, Bodies: k.Bodies,
+	p := queuescript.FindParams{Scheduled: k.Scheduled, Leases: k.Leases, Dead: k.Dead, Bodies: k.Bodies,
 		Failures: k.Failures, Options: k.Options}
 	p.Bytes = takeBytes
 	for len(out) < len(ids) {
 		p.IDs = first(ids[len(out):], maxRows, textSize)
-		rows, err := gen.QueueFind(ctx, q.client, p)
+		rows, err := queuescript.Find(ctx, q.client, p)
 		if errors.Is(err, lua.ErrTooLarge) { // of one id, and the others do not wait for it
 			out, tooLong = append(out, Found{State: Absent, Peeked: Peeked{ID: p.IDs[0]}}), q.wrap("find in", err)
 			continue
@@ -160,11 +160,11 @@ func (q *Queue) Peek(ctx context.Context, state State, offset, max int) ([]Peeke
 		return nil, q.wrap("peek at", fmt.Errorf("no job is %q; give Ready, Scheduled, Leased or Dead", state))
 	}
 	p := q.peekParams()
-	p.State, p.Offset, p.Bytes = gen.QueuePeekState(number), int64(offset), takeBytes
+	p.State, p.Offset, p.Bytes = queuescript.PeekState(number), int64(offset), takeBytes
 	end, out := p.Offset+int64(min(max, maxRows)), []Peeked{}
 	for {
 		p.Max = end - p.Offset
-		r, err := gen.QueuePeek(ctx, q.client, p)
+		r, err := queuescript.Peek(ctx, q.client, p)
 		if err != nil {
 			return nil, q.wrap("peek at", err)
 		}
@@ -191,7 +191,7 @@ func (p *Peeked) at(state State, at int64) {
 	p.At = time.UnixMilli(at)
 }
 
-func peeked(state State, j gen.QueuePeekJob) Peeked {
+func peeked(state State, j queuescript.PeekJob) Peeked {
 	p := Peeked{ID: j.ID, Body: j.Body, Failures: int(j.Failures), Reason: j.Reason}
 	p.at(state, j.At)
 	if j.Options != "" {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -103,7 +103,7 @@ func TestALookAtLargeJobsIsInSteps(t *testing.T) {
 	lab.Push(t, direct, queue.Job{ID: "large", Body: large})
 	client := luatomictest.Client(t)
 	var looks atomic.Int32
-	for _, script := range []*lua.Script{&gen.QueuePeekScript, &gen.QueueFindScript} {
+	for _, script := range []*lua.Script{&queuescript.PeekScript, &queuescript.FindScript} {
 		client.AddHook(&lab.Around{Sha: lab.Digest(script), Do: func(run func() error) error {
 			looks.Add(1)
 			return run()

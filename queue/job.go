@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -71,7 +71,7 @@ type Duplicate struct {
 
 // encodeJob checks a job and writes it in the form of the script. It does not change the job, so that the caller can
 // push it again.
-func (q *Queue) encodeJob(to *gen.QueuePushJob, j *Job) (err error) {
+func (q *Queue) encodeJob(to *queuescript.PushJob, j *Job) (err error) {
 	to.Body = j.Body
 	if to.ID, err = idOf(j); err != nil {
 		return err

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/keys"
 )
 
@@ -111,10 +111,10 @@ func nameQueues(ctx context.Context, queues []*Queue) {
 	defer cancel()
 	fleet := keys.NewFleet(queues[0].opts.Prefix)
 	for chunk := range slices.Chunk(queues, maxReported) {
-		entries := make([]gen.QueueReportEntry, len(chunk))
+		entries := make([]queuescript.ReportEntry, len(chunk))
 		for i, q := range chunk {
 			entries[i].Queue = q.keys.Listed
 		}
-		_, _ = gen.QueueReport(ctx, chunk[0].client, fleetParams(fleet, "", 0, reportLease, nil, entries))
+		_, _ = queuescript.Report(ctx, chunk[0].client, fleetParams(fleet, "", 0, reportLease, nil, entries))
 	}
 }

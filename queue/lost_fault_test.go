@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
@@ -31,7 +31,7 @@ func TestLostLeaseHidesNoFailure(t *testing.T) {
 			lab.Push(t, q, queue.Job{ID: "lost"}, queue.Job{ID: "extended"})
 			ds := lab.Must(q.Take(ctx, 2)).Deliveries
 			require.NoError(t, c.ZAdd(ctx, lab.Key(q, "l"), redis.Z{Score: 1e17, Member: "lost"}).Err())
-			c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueAckScript), Do: func(run func() error) error {
+			c.AddHook(&lab.Around{Sha: lab.Digest(&queuescript.AckScript), Do: func(run func() error) error {
 				if tries++; tries > 1 {
 					return refusal("NOPERM not now")
 				}

@@ -1,111 +1,111 @@
 package queue
 
-import "github.com/luatomic/luatomic/gen"
+import queuescript "github.com/luatomic/luatomic/gen/queue"
 
 // The keys that each script gets, in one place. The callers add the arguments.
 
-func (q *Queue) pushParams() gen.QueuePushParams {
+func (q *Queue) pushParams() queuescript.PushParams {
 	k := &q.keys
-	return gen.QueuePushParams{
+	return queuescript.PushParams{
 		Ready: k.Ready, Scheduled: k.Scheduled, Bodies: k.Bodies, Leases: k.Leases, Failures: k.Failures,
 		Unique: k.Unique, Expiry: k.Expiry, Control: k.Control, Wake: k.Wake, Options: k.Options,
 	}
 }
 
-func (q *Queue) pushOneParams() gen.QueuePushOneParams {
+func (q *Queue) pushOneParams() queuescript.PushOneParams {
 	k := &q.keys
-	return gen.QueuePushOneParams{
+	return queuescript.PushOneParams{
 		Ready: k.Ready, Bodies: k.Bodies, Control: k.Control, Wake: k.Wake, Finished: k.Finished,
 	}
 }
 
-func (q *Queue) pushBareParams() gen.QueuePushBareParams {
+func (q *Queue) pushBareParams() queuescript.PushBareParams {
 	k := &q.keys
-	return gen.QueuePushBareParams{
+	return queuescript.PushBareParams{
 		Ready: k.Ready, Bodies: k.Bodies, Control: k.Control, Wake: k.Wake, Finished: k.Finished,
 	}
 }
 
 // pushManyQueue returns the keys of one queue in a push to several queues.
-func (q *Queue) pushManyQueue() gen.QueuePushManyQueue {
+func (q *Queue) pushManyQueue() queuescript.PushManyQueue {
 	k := &q.keys
-	return gen.QueuePushManyQueue{
+	return queuescript.PushManyQueue{
 		Ready: k.Ready, Scheduled: k.Scheduled, Bodies: k.Bodies, Leases: k.Leases, Failures: k.Failures,
 		Unique: k.Unique, Expiry: k.Expiry, Control: k.Control, Wake: k.Wake, Options: k.Options,
 	}
 }
 
 // takeQueue returns the keys and the lease of one queue in a take.
-func (q *Queue) takeQueue(receipt string) gen.QueueTakeQueue {
+func (q *Queue) takeQueue(receipt string) queuescript.TakeQueue {
 	k := &q.keys
-	return gen.QueueTakeQueue{
+	return queuescript.TakeQueue{
 		Ready: k.Ready, Scheduled: k.Scheduled, Bodies: k.Bodies, Leases: k.Leases, Failures: k.Failures,
 		Control: k.Control, Wake: k.Wake, Options: k.Options, Receipt: receipt, Dead: k.Dead, Lease: q.opts.Lease,
 	}
 }
 
-func (q *Queue) ackParams() gen.QueueAckParams {
+func (q *Queue) ackParams() queuescript.AckParams {
 	k := &q.keys
-	return gen.QueueAckParams{
+	return queuescript.AckParams{
 		Leases: k.Leases, Bodies: k.Bodies, Failures: k.Failures, Unique: k.Unique, Expiry: k.Expiry,
 		Options:  k.Options,
 		Finished: k.Finished,
 	}
 }
 
-func (q *Queue) nackParams() gen.QueueNackParams {
+func (q *Queue) nackParams() queuescript.NackParams {
 	k := &q.keys
-	return gen.QueueNackParams{
+	return queuescript.NackParams{
 		Leases: k.Leases, Ready: k.Ready, Scheduled: k.Scheduled, Bodies: k.Bodies, Failures: k.Failures,
 		Dead: k.Dead, Unique: k.Unique, Expiry: k.Expiry, Control: k.Control, Wake: k.Wake,
 		Options: k.Options, Finished: k.Finished,
 	}
 }
 
-func (q *Queue) reclaimParams() gen.QueueReclaimParams {
+func (q *Queue) reclaimParams() queuescript.ReclaimParams {
 	k := &q.keys
-	return gen.QueueReclaimParams{
+	return queuescript.ReclaimParams{
 		Leases: k.Leases, Ready: k.Ready, Bodies: k.Bodies, Failures: k.Failures, Dead: k.Dead,
 		Unique: k.Unique, Expiry: k.Expiry, Control: k.Control, Wake: k.Wake, Options: k.Options,
 		Scheduled: k.Scheduled, Finished: k.Finished,
 	}
 }
 
-func (q *Queue) peekParams() gen.QueuePeekParams {
+func (q *Queue) peekParams() queuescript.PeekParams {
 	k := &q.keys
-	return gen.QueuePeekParams{
+	return queuescript.PeekParams{
 		Ready: k.Ready, Scheduled: k.Scheduled, Leases: k.Leases, Dead: k.Dead, Bodies: k.Bodies, Failures: k.Failures,
 		Options: k.Options,
 	}
 }
 
-func (q *Queue) cancelParams() gen.QueueCancelParams {
+func (q *Queue) cancelParams() queuescript.CancelParams {
 	k := &q.keys
-	return gen.QueueCancelParams{
+	return queuescript.CancelParams{
 		Scheduled: k.Scheduled, Bodies: k.Bodies, Leases: k.Leases, Failures: k.Failures, Dead: k.Dead,
 		Unique: k.Unique, Expiry: k.Expiry, Control: k.Control, Options: k.Options, Finished: k.Finished,
 	}
 }
 
-func (q *Queue) buryParams() gen.QueueBuryParams {
+func (q *Queue) buryParams() queuescript.BuryParams {
 	k := &q.keys
-	return gen.QueueBuryParams{
+	return queuescript.BuryParams{
 		Scheduled: k.Scheduled, Bodies: k.Bodies, Leases: k.Leases, Failures: k.Failures, Dead: k.Dead,
 		Unique: k.Unique, Expiry: k.Expiry, Control: k.Control,
 	}
 }
 
-func (q *Queue) requeueParams() gen.QueueRequeueParams {
+func (q *Queue) requeueParams() queuescript.RequeueParams {
 	k := &q.keys
-	return gen.QueueRequeueParams{
+	return queuescript.RequeueParams{
 		Dead: k.Dead, Ready: k.Ready, Bodies: k.Bodies, Failures: k.Failures, Control: k.Control, Wake: k.Wake,
 		Unique: k.Unique, Expiry: k.Expiry,
 	}
 }
 
-func (q *Queue) repairParams() gen.QueueMendParams {
+func (q *Queue) repairParams() queuescript.MendParams {
 	k := &q.keys
-	return gen.QueueMendParams{
+	return queuescript.MendParams{
 		Ready: k.Ready, Scheduled: k.Scheduled, Bodies: k.Bodies, Leases: k.Leases, Failures: k.Failures,
 		Dead: k.Dead, Unique: k.Unique, Expiry: k.Expiry, Control: k.Control, Wake: k.Wake, Options: k.Options,
 		Finished: k.Finished,

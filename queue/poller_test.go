@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
@@ -24,7 +24,7 @@ func TestAPollerDoesNotReportItsOwnEnd(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	c := luatomictest.Client(t)
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.DelayedPromoteScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&queuescript.PromoteScript), Do: func(run func() error) error {
 		<-ctx.Done()
 		return run()
 	}})
@@ -153,7 +153,7 @@ func TestThePollerWaitsAgain(t *testing.T) {
 	ctx := t.Context()
 	q, c := lab.NewQueue(t, nil)
 	promote := func(channel string) {
-		_, err := gen.DelayedPromote(ctx, c, gen.DelayedPromoteParams{Scheduled: lab.Key(q, "s"),
+		_, err := queuescript.Promote(ctx, c, queuescript.PromoteParams{Scheduled: lab.Key(q, "s"),
 			Ready: lab.Key(q, "r"), Wake: lab.Key(q, "w"), Max: 10, Waiter: channel, Wait: time.Minute})
 		require.NoError(t, err)
 	}
@@ -182,7 +182,7 @@ func TestAWaiterThatLeavesHasAnotherLook(t *testing.T) {
 	q, c := lab.NewQueue(t, nil)
 	promote := func(max int64, waiter string) {
 		t.Helper()
-		r, err := gen.DelayedPromote(ctx, c, gen.DelayedPromoteParams{Scheduled: lab.Key(q, "s"),
+		r, err := queuescript.Promote(ctx, c, queuescript.PromoteParams{Scheduled: lab.Key(q, "s"),
 			Ready: lab.Key(q, "r"), Wake: lab.Key(q, "w"), Max: max, Waiter: waiter})
 		require.NoError(t, err)
 		require.Zero(t, r.Moved)
@@ -292,7 +292,7 @@ func TestAPromotionNotifiesOneConsumer(t *testing.T) {
 		require.NoError(t, err)
 	}
 	luatomictest.Eventually(t, 10*time.Second, "the job is moved", func() bool {
-		r, err := gen.DelayedPromote(ctx, c, gen.DelayedPromoteParams{Scheduled: lab.Key(q, "s"),
+		r, err := queuescript.Promote(ctx, c, queuescript.PromoteParams{Scheduled: lab.Key(q, "s"),
 			Ready: lab.Key(q, "r"), Wake: wake, Max: 10})
 		require.NoError(t, err)
 		return r.Moved == 1

@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/lua"
@@ -47,16 +47,16 @@ type presence struct {
 
 	mu        sync.Mutex // guards consumers and what is counted but not yet reported
 	consumers []*consumer
-	counts    map[string]*gen.QueueReportEntry
+	counts    map[string]*queuescript.ReportEntry
 
 	sending sync.Mutex // guards what follows: one report at a time
 	number  int64
-	epoch   string                  // of the server's list of processes, by the last reply
-	known   int64                   // the number of the last report that had a reply
-	told    time.Time               // when it came
-	unsent  []gen.QueueReportParams // the server has not answered the first; they come before others
-	failed  bool                    // the last report failed, and the consumers know
-	silent  bool                    // since the server did not answer
+	epoch   string                     // of the server's list of processes, by the last reply
+	known   int64                      // the number of the last report that had a reply
+	told    time.Time                  // when it came
+	unsent  []queuescript.ReportParams // the server has not answered the first; they come before others
+	failed  bool                       // the last report failed, and the consumers know
+	silent  bool                       // since the server did not answer
 }
 
 // place is where a presence reports to. Each client that cannot be compared has a place of its own.
@@ -94,7 +94,7 @@ func newPresence(at place) *presence {
 	ctx, stop := context.WithCancel(context.Background())
 	p := &presence{
 		place: at, keys: keys.NewFleet(at.prefix), process: uuid.NewString(), started: time.Now(), stop: stop,
-		joined: make(chan struct{}, 1), counts: make(map[string]*gen.QueueReportEntry),
+		joined: make(chan struct{}, 1), counts: make(map[string]*queuescript.ReportEntry),
 	}
 	go p.run(ctx)
 	return p
@@ -164,10 +164,10 @@ func (p *presence) count(queue string, processed, failed, dead, expired int64) {
 }
 
 // entry returns what is counted for a queue. The caller holds p.mu.
-func (p *presence) entry(queue string) *gen.QueueReportEntry {
+func (p *presence) entry(queue string) *queuescript.ReportEntry {
 	e := p.counts[queue]
 	if e == nil {
-		e = &gen.QueueReportEntry{Queue: queue}
+		e = &queuescript.ReportEntry{Queue: queue}
 		p.counts[queue] = e
 	}
 	return e
@@ -195,7 +195,7 @@ func (p *presence) report(ctx context.Context) {
 func (p *presence) send(ctx context.Context) (lost bool, failed error) {
 	for len(p.unsent) > 0 {
 		sent := p.unsent[0]
-		r, err := gen.QueueReport(ctx, p.place.client, sent)
+		r, err := queuescript.Report(ctx, p.place.client, sent)
 		failed = cmp.Or(failed, err)
 		if err == nil {
 			lost = lost || r.Lost
@@ -256,7 +256,7 @@ func (p *presence) warn(ctx context.Context, err error) {
 // next returns the reports of what has happened since the last ones. They name all queues of the consumers, because the
 // server may have lost the list of queues. After the last consumer has left, each report
 // removes the process from the list, whichever consumer makes it: consumers that leave together report in any order.
-func (p *presence) next() (out []gen.QueueReportParams) {
+func (p *presence) next() (out []queuescript.ReportParams) {
 	p.mu.Lock()
 	lease := reportLease
 	if len(p.consumers) == 0 {
@@ -267,7 +267,7 @@ func (p *presence) next() (out []gen.QueueReportParams) {
 			p.entry(q.keys.Listed)
 		}
 	}
-	entries := make([]gen.QueueReportEntry, 0, len(p.counts))
+	entries := make([]queuescript.ReportEntry, 0, len(p.counts))
 	for _, e := range p.counts {
 		entries = append(entries, *e)
 	}
@@ -351,8 +351,8 @@ var programVersion = sync.OnceValue(func() string {
 
 // fleetParams returns the parameters of one report. The day is that of the process' clock, in UTC.
 func fleetParams(k keys.Fleet, process string, number int64, lease time.Duration, about []byte,
-	entries []gen.QueueReportEntry) gen.QueueReportParams {
-	return gen.QueueReportParams{
+	entries []queuescript.ReportEntry) queuescript.ReportParams {
+	return queuescript.ReportParams{
 		Queues: k.Queues, Workers: k.Workers, About: k.About, Counts: k.Counts(dayOf(time.Now())),
 		Process: process, Number: number, Lease: lease, Description: about, Entries: entries,
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
@@ -53,7 +53,7 @@ func TestReportsWithoutAReplyAreCountedOnce(t *testing.T) {
 	t.Cleanup(func() { _ = lossy.Close() })
 	q := lab.Must(queue.New(luatomictest.Client(t), "mail", &queue.Options{Prefix: prefix}))
 	count, report := queue.Reporter(lossy, prefix)
-	sent := lab.Sent(&gen.QueueReportScript)
+	sent := lab.Sent(&queuescript.ReportScript)
 	count(q)
 	report(ctx)
 	var lose atomic.Bool
@@ -61,7 +61,7 @@ func TestReportsWithoutAReplyAreCountedOnce(t *testing.T) {
 	proxy.Drop(1000, func(args []string) bool { return lose.Load() && sent(args) })
 	for range 3 {
 		count(q)
-		report(untilRun(ctx, t, proxy, &gen.QueueReportScript))
+		report(untilRun(ctx, t, proxy, &queuescript.ReportScript))
 	}
 	lose.Store(false)
 	require.Equal(t, 2, processed(t, q), "the first one without a reply has run")

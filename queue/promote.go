@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -46,7 +46,7 @@ func (q *Queue) Promote(ctx context.Context) (Promoted, error) {
 // promoteStep moves up to max jobs. Unless waiter is empty, the same script adds that name to the waiters for the time
 // wait. With a max of 0 it removes the name, and another waiter looks for work.
 func (q *Queue) promoteStep(ctx context.Context, max int, waiter string, wait time.Duration) (Promoted, error) {
-	r, err := gen.DelayedPromote(ctx, q.client, gen.DelayedPromoteParams{
+	r, err := queuescript.Promote(ctx, q.client, queuescript.PromoteParams{
 		Scheduled: q.keys.Scheduled, Ready: q.keys.Ready, Wake: q.keys.Wake,
 		Max: int64(max), Waiter: waiter, Wait: wait,
 	})

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/fingerprint"
 	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/lua"
@@ -74,7 +74,7 @@ func (q *Queue) add(ctx context.Context, kept receipt, jobs []Job, newIDs bool) 
 	ctx, cancel := withinReceipt(ctx, kept.keep)
 	defer cancel()
 	var again resent.Note
-	r, err := gen.QueuePush(resent.Watch(ctx, &again), q.client, p)
+	r, err := queuescript.Push(resent.Watch(ctx, &again), q.client, p)
 	if err == nil && r.Full {
 		err = full(bool(again))
 	}
@@ -99,13 +99,13 @@ func full(again bool) error {
 }
 
 // encodePush checks the jobs and returns the parameters of the script with the ids of the jobs.
-func (q *Queue) encodePush(token string, jobs []Job, newIDs bool) (gen.QueuePushParams, []string, error) {
+func (q *Queue) encodePush(token string, jobs []Job, newIDs bool) (queuescript.PushParams, []string, error) {
 	p := q.pushParams()
 	if err := lua.CheckSecret("token", token); err != nil {
 		return p, nil, err
 	}
 	p.Receipt, p.Fresh = q.keys.Receipt(token), true
-	p.Jobs = make([]gen.QueuePushJob, len(jobs))
+	p.Jobs = make([]queuescript.PushJob, len(jobs))
 	ids := make([]string, len(jobs))
 	for i := range jobs {
 		if err := q.encodeJob(&p.Jobs[i], &jobs[i]); err != nil {

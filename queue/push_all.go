@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/fingerprint"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/resent"
@@ -94,7 +94,7 @@ func addAll(ctx context.Context, kept receipt, batch []Batch) ([]Pushed, error) 
 	ctx, cancel := withinReceipt(ctx, kept.keep)
 	defer cancel()
 	var again resent.Note
-	r, err := gen.QueuePushMany(resent.Watch(ctx, &again), first.client, p)
+	r, err := queuescript.PushMany(resent.Watch(ctx, &again), first.client, p)
 	if err == nil {
 		err = checkReply(batch, &r, bool(again))
 	}
@@ -114,7 +114,7 @@ func addAll(ctx context.Context, kept receipt, batch []Batch) ([]Pushed, error) 
 }
 
 // checkReply returns an error if the batch was not added, or if the reply is not about this batch.
-func checkReply(batch []Batch, r *gen.QueuePushManyResult, again bool) error {
+func checkReply(batch []Batch, r *queuescript.PushManyResult, again bool) error {
 	switch {
 	case r.Full > int64(len(batch)):
 		return fmt.Errorf("%w: queue %d of %d is full", lua.ErrBadReply, r.Full, len(batch))
@@ -127,7 +127,7 @@ func checkReply(batch []Batch, r *gen.QueuePushManyResult, again bool) error {
 }
 
 // assignDuplicates moves each duplicate to the result of its queue. The script gives its place among all jobs.
-func assignDuplicates(out []Pushed, all []gen.QueuePushManyDuplicate) {
+func assignDuplicates(out []Pushed, all []queuescript.PushManyDuplicate) {
 	queue, start := 0, 0
 	for _, d := range all {
 		for queue < len(out)-1 && int(d.Position) >= start+len(out[queue].IDs) {
@@ -139,8 +139,8 @@ func assignDuplicates(out []Pushed, all []gen.QueuePushManyDuplicate) {
 }
 
 // encodeBatch writes the jobs in the form of the script, and their ids into out.
-func encodeBatch(batch []Batch, out []Pushed) (gen.QueuePushManyParams, error) {
-	p := gen.QueuePushManyParams{Fresh: true, Queues: make([]gen.QueuePushManyQueue, len(batch))}
+func encodeBatch(batch []Batch, out []Pushed) (queuescript.PushManyParams, error) {
+	p := queuescript.PushManyParams{Fresh: true, Queues: make([]queuescript.PushManyQueue, len(batch))}
 	total := 0
 	for i, part := range batch {
 		p.Queues[i] = part.Queue.pushManyQueue()
@@ -149,17 +149,17 @@ func encodeBatch(batch []Batch, out []Pushed) (gen.QueuePushManyParams, error) {
 	if total > MaxBatch {
 		return p, &lua.SizeError{What: "jobs", N: total, Max: MaxBatch, Unit: "items"}
 	}
-	p.Jobs = make([]gen.QueuePushManyJob, 0, total)
+	p.Jobs = make([]queuescript.PushManyJob, 0, total)
 	for i, part := range batch {
 		out[i].IDs = make([]string, len(part.Jobs))
 		for n := range part.Jobs {
-			var j gen.QueuePushJob
+			var j queuescript.PushJob
 			if err := part.Queue.encodeJob(&j, &part.Jobs[n]); err != nil {
 				return p, fmt.Errorf("queue %q: job %d: %w", part.Queue.name, n, err)
 			}
 			p.Fresh = p.Fresh && part.Jobs[n].ID == ""
 			out[i].IDs[n] = j.ID
-			p.Jobs = append(p.Jobs, gen.QueuePushManyJob{
+			p.Jobs = append(p.Jobs, queuescript.PushManyJob{
 				Queue: int64(i), ID: j.ID, Due: j.Due, Body: j.Body, Extra: j.Extra,
 			})
 		}

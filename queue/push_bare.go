@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 )
 
 // allBare reports whether the jobs are only bodies, and also small enough a batch for the long script. The long script
@@ -49,10 +49,10 @@ func (q *Queue) pushBare(ctx context.Context, jobs []Job) (out Pushed, limited b
 
 func (q *Queue) sendBare(ctx context.Context, ids []string, jobs []Job) (limited bool, now time.Time, err error) {
 	p := q.pushBareParams()
-	p.Jobs = make([]gen.QueuePushBareJob, len(jobs))
+	p.Jobs = make([]queuescript.PushBareJob, len(jobs))
 	for i := range jobs {
 		p.Jobs[i].ID, p.Jobs[i].Body = ids[i], jobs[i].Body
 	}
-	r, err := gen.QueuePushBare(ctx, q.client, p)
+	r, err := queuescript.PushBare(ctx, q.client, p)
 	return r.Limited, r.Now, err
 }

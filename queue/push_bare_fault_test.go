@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -51,13 +51,13 @@ func TestPushOfBareJobsWhoseReplyIsLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			q, c := lab.NewQueue(t, nil)
-			r, err := gen.QueuePushBare(t.Context(), c, bareParams(q, "0", "1", "2"))
+			r, err := queuescript.PushBare(t.Context(), c, bareParams(q, "0", "1", "2"))
 			require.NoError(t, err)
 			require.False(t, r.Limited)
 			require.EqualValues(t, 3, c.LLen(t.Context(), lab.Key(q, "r")).Val())
 			meanwhile(t, q, c)
 			entries, bodies := c.LLen(t.Context(), lab.Key(q, "r")).Val(), c.HLen(t.Context(), lab.Key(q, "b")).Val()
-			r, err = gen.QueuePushBare(t.Context(), c, bareParams(q, "0", "1", "2"))
+			r, err = queuescript.PushBare(t.Context(), c, bareParams(q, "0", "1", "2"))
 			require.NoError(t, err)
 			require.False(t, r.Limited, "a caller would push the jobs again")
 			require.Equal(t, entries, c.LLen(t.Context(), lab.Key(q, "r")).Val(), "no second job")
@@ -74,11 +74,11 @@ func takeSome(t *testing.T, q *queue.Queue, n int) []*queue.Delivery {
 	return taken.Deliveries
 }
 
-func bareParams(q *queue.Queue, ids ...string) gen.QueuePushBareParams {
-	p := gen.QueuePushBareParams{Ready: lab.Key(q, "r"), Bodies: lab.Key(q, "b"), Control: lab.Key(q, "c"),
+func bareParams(q *queue.Queue, ids ...string) queuescript.PushBareParams {
+	p := queuescript.PushBareParams{Ready: lab.Key(q, "r"), Bodies: lab.Key(q, "b"), Control: lab.Key(q, "c"),
 		Wake: lab.Key(q, "w"), Finished: lab.Key(q, "f")}
 	for _, id := range ids {
-		p.Jobs = append(p.Jobs, gen.QueuePushBareJob{ID: id, Body: []byte("body of " + id)})
+		p.Jobs = append(p.Jobs, queuescript.PushBareJob{ID: id, Body: []byte("body of " + id)})
 	}
 	return p
 }
@@ -87,11 +87,11 @@ func TestPushOfBareJobsThroughALossyLink(t *testing.T) {
 	t.Parallel()
 	direct, c := lab.NewQueue(t, nil)
 	q, proxy := lossy(t, direct, nil)
-	require.NoError(t, lua.Preload(t.Context(), c, &gen.QueuePushBareScript))
-	proxy.Drop(2, lab.Sent(&gen.QueuePushBareScript))
+	require.NoError(t, lua.Preload(t.Context(), c, &queuescript.PushBareScript))
+	proxy.Drop(2, lab.Sent(&queuescript.PushBareScript))
 	out, err := q.Push(t.Context(), lab.Bodies(1000)...)
 	require.NoError(t, err)
-	require.Equal(t, 3, proxy.Executed(lab.Sent(&gen.QueuePushBareScript)))
+	require.Equal(t, 3, proxy.Executed(lab.Sent(&queuescript.PushBareScript)))
 	require.Equal(t, 1000, out.Ready)
 	require.EqualValues(t, 1000, c.LLen(t.Context(), lab.Key(q, "r")).Val())
 	require.EqualValues(t, 1000, c.HLen(t.Context(), lab.Key(q, "b")).Val())
@@ -148,7 +148,7 @@ func TestPushOfBareJobsRefusesRawCallsOutOfBounds(t *testing.T) {
 		"job: an id without a body": {"a", "A", "there"},
 		"":                          nil,
 	} {
-		err := c.Eval(ctx, lab.Text(c, &gen.QueuePushBareScript), keys, args...).Err()
+		err := c.Eval(ctx, lab.Text(c, &queuescript.PushBareScript), keys, args...).Err()
 		require.ErrorContains(t, err, text, "%d arguments", len(args))
 		require.Equal(t, before, lab.Dump(ctx, t, c, q.Name()), "%d arguments", len(args))
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -96,7 +96,7 @@ func TestPushOfBareJobsToALaterLayout(t *testing.T) {
 	q, c := lab.NewQueue(t, nil)
 	require.NoError(t, c.HSet(t.Context(), lab.Key(q, "c"), "limit", "layout 9").Err())
 	_, err := q.Push(t.Context(), lab.Bodies(2)...)
-	require.ErrorIs(t, err, gen.ErrQueuePushLayout)
+	require.ErrorIs(t, err, queuescript.ErrPushLayout)
 	require.Zero(t, c.Exists(t.Context(), lab.Key(q, "r"), lab.Key(q, "b")).Val())
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -95,7 +95,7 @@ func TestAPushWhoseReplyWasLostIsNotRefused(t *testing.T) {
 		},
 	} {
 		require.ErrorIs(t, push(), queue.ErrFull, name)
-		one, many := lab.Sent(&gen.QueuePushScript), lab.Sent(&gen.QueuePushManyScript)
+		one, many := lab.Sent(&queuescript.PushScript), lab.Sent(&queuescript.PushManyScript)
 		proxy.Drop(1, func(args []string) bool { return one(args) || many(args) })
 		err := push()
 		require.ErrorIs(t, err, lua.ErrOutcomeUnknown, name)

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 )
 
 const (
@@ -47,7 +47,7 @@ func (j *Job) bare() bool {
 func (q *Queue) sendOne(ctx context.Context, id string, body []byte) (limited bool, now time.Time, err error) {
 	p := q.pushOneParams()
 	p.ID, p.Body = id, body
-	r, err := gen.QueuePushOne(ctx, q.client, p)
+	r, err := queuescript.PushOne(ctx, q.client, p)
 	return r.Limited, r.Now, err
 }
 

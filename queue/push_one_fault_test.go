@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -59,7 +59,7 @@ func pushOne(t *testing.T, q *queue.Queue, id string) (again func()) {
 	c, tag := luatomictest.Client(t), "{"+q.Name()+"}:"
 	push := func() {
 		t.Helper()
-		_, err := gen.QueuePushOne(t.Context(), c, gen.QueuePushOneParams{
+		_, err := queuescript.PushOne(t.Context(), c, queuescript.PushOneParams{
 			Ready: tag + "r", Bodies: tag + "b", Control: tag + "c", Wake: tag + "w", Finished: tag + "f",
 			ID: id, Body: []byte("body"),
 		})

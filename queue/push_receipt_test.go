@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -84,10 +84,10 @@ func pushThroughLosses(
 	defer far.Close()
 	opts := &queue.Options{Receipt: receipt}
 	q, s := lab.Must(queue.New(far, name, opts)), lab.Must(queue.NewShards(far, name, 1, opts))
-	require.NoError(t, lua.Preload(t.Context(), near, &gen.QueuePushScript, &gen.QueuePushManyScript))
+	require.NoError(t, lua.Preload(t.Context(), near, &queuescript.PushScript, &queuescript.PushManyScript))
 	began := time.Now()
 	var last atomic.Int64 // when the server had the last push
-	one, many := lab.Sent(&gen.QueuePushScript), lab.Sent(&gen.QueuePushManyScript)
+	one, many := lab.Sent(&queuescript.PushScript), lab.Sent(&queuescript.PushManyScript)
 	proxy.Drop(1<<20, func(args []string) bool {
 		is := one(args) || many(args)
 		if is {

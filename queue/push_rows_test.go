@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
@@ -25,7 +25,7 @@ func pushRows(t *testing.T, c *redis.Client, rows ...[2]string) (limited []int64
 		}
 		args = append(args, row[1], "body of "+row[1])
 	}
-	reply, err := c.Eval(t.Context(), lab.Text(c, &gen.QueuePushOneScript), keys, args...).Slice()
+	reply, err := c.Eval(t.Context(), lab.Text(c, &queuescript.PushOneScript), keys, args...).Slice()
 	for i := 0; i < len(reply); i += 2 {
 		limited = append(limited, reply[i].(int64))
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -36,7 +36,7 @@ const maxReclaim = 200
 func (q *Queue) Reclaim(ctx context.Context) (Reclaimed, error) {
 	p := q.reclaimParams()
 	p.Max, p.MaxFailures, p.Backoff = maxReclaim, int64(max(q.opts.MaxFailures, 0)), poisonBackoff
-	r, err := gen.QueueReclaim(ctx, q.client, p)
+	r, err := queuescript.Reclaim(ctx, q.client, p)
 	if err != nil {
 		return Reclaimed{}, q.wrap("reclaim on", err)
 	}
@@ -58,7 +58,7 @@ func (lapsed) Error() string {
 func (lapsed) Is(target error) bool { return target == ErrLeaseLost }
 
 // observeDeaths reports the ends of deliveries whose consumers did not report them.
-func (q *Queue) observeDeaths(deaths []gen.QueueReclaimDeath) {
+func (q *Queue) observeDeaths(deaths []queuescript.ReclaimDeath) {
 	if q.opts.Observe == nil {
 		return
 	}

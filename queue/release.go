@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -23,11 +23,11 @@ import (
 // s, b, n, d, u, ux, c, w, i, o, f. Cost: O(log n).
 func (q *Queue) Release(ctx context.Context, id string, fence int64) (bool, error) {
 	p := q.nackParams()
-	p.Jobs = []gen.QueueNackJob{{ID: id, Fence: fence, EnqueuedAt: -1}} // no time: it is ready as of now
+	p.Jobs = []queuescript.NackJob{{ID: id, Fence: fence, EnqueuedAt: -1}} // no time: it is ready as of now
 	var verdicts []int64
 	err := q.once(ctx, func(ctx context.Context, receipt string) (err error) {
 		p.Receipt = receipt
-		verdicts, err = gen.QueueNack(ctx, q.client, p)
+		verdicts, err = queuescript.Nack(ctx, q.client, p)
 		return err
 	})
 	if err == nil && len(verdicts) != 1 {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/lua"
@@ -76,7 +76,7 @@ func (h *holder) ExtendAll(b *lua.Batch, hs []lease.Together, ttl time.Duration)
 // queueIn adds the extension to b. The function that it returns handles the reply, once.
 func (e *extension) queueIn(b *lua.Batch) func() error {
 	e.attempts.begin()
-	future := gen.QueueExtendIn(b, e.params)
+	future := queuescript.ExtendIn(b, e.params)
 	done := false
 	var err error
 	return func() error {

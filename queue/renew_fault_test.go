@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
@@ -56,7 +56,7 @@ func renewed(t *testing.T, lose func(p *luatomictest.LossyProxy),
 // A connection that breaks during an extend costs no lease.
 func TestRenewalWithoutAReplyLosesNoJob(t *testing.T) {
 	t.Parallel()
-	extend := lab.Sent(&gen.QueueExtendScript)
+	extend := lab.Sent(&queuescript.ExtendScript)
 	renewed(t, func(p *luatomictest.LossyProxy) { p.Drop(1, extend) },
 		func(p *luatomictest.LossyProxy) bool { return p.Executed(extend) >= 3 })
 }
@@ -77,7 +77,7 @@ func TestLateReplyToARenewalLeavesTheNextHolderAlone(t *testing.T) {
 	short, err := queue.New(c, name, &queue.Options{Lease: 6 * time.Second})
 	require.NoError(t, err)
 	lab.Push(t, long, queue.Job{ID: "x"})
-	extend := lab.Sent(&gen.QueueExtendScript)
+	extend := lab.Sent(&queuescript.ExtendScript)
 	p.Drop(1, extend)
 	ended := make(chan error, 1)
 	consuming, stop := context.WithCancel(ctx)
@@ -115,7 +115,7 @@ func TestFailedRenewalIsReported(t *testing.T) {
 	q, c := lab.NewQueue(t, &queue.Options{Lease: time.Hour}) // nothing renews by itself
 	lab.Push(t, q, queue.Job{ID: "x"})
 	var byHand, refused atomic.Bool
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueExtendScript), Do: func(func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&queuescript.ExtendScript), Do: func(func() error) error {
 		if byHand.Load() {
 			return refusal("NOPERM by hand")
 		}
@@ -155,11 +155,11 @@ func TestRenewalDuringAnAckReportsNoLoss(t *testing.T) {
 	lab.Push(t, q, queue.Job{ID: "x"})
 	var renewals atomic.Int32
 	var reported atomic.Pointer[error]
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueExtendScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&queuescript.ExtendScript), Do: func(run func() error) error {
 		renewals.Add(1)
 		return run()
 	}})
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueAckScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&queuescript.AckScript), Do: func(run func() error) error {
 		err := run()
 		from := renewals.Load()
 		luatomictest.Eventually(t, 20*time.Second, "a renewal has its outcome, as the next one is sent", func() bool {

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/clock"
 )
 
@@ -15,12 +15,12 @@ import (
 type outcome struct {
 	delivery *Delivery
 	err      error
-	stopped  bool              // the end of the consumer interrupted the handler
-	ran      bool              // the handler has begun
-	run      time.Duration     // of the handler
-	nack     *gen.QueueNackJob // how a job that is not finished is returned, set before the first attempt
-	declined int               // how many such jobs the consumer has declined, this one included
-	kept     bool              // an attempt could not settle it: it counts as in flight again
+	stopped  bool                 // the end of the consumer interrupted the handler
+	ran      bool                 // the handler has begun
+	run      time.Duration        // of the handler
+	nack     *queuescript.NackJob // how a job that is not finished is returned, set before the first attempt
+	declined int                  // how many such jobs the consumer has declined, this one included
+	kept     bool                 // an attempt could not settle it: it counts as in flight again
 }
 
 // failed reports whether the handler returned an error that is a failure.
@@ -205,12 +205,12 @@ func (c *consumer) settleOf(work context.Context, q *Queue, acks, returns []outc
 	unsettled = c.attempt(work, acks, func(ctx context.Context, ds []*Delivery) error {
 		return q.ack(ctx, ds)
 	})
-	nacks := make(map[*Delivery]gen.QueueNackJob, len(returns))
+	nacks := make(map[*Delivery]queuescript.NackJob, len(returns))
 	for _, o := range returns {
 		nacks[o.delivery] = *o.nack
 	}
 	return append(unsettled, c.attempt(work, returns, func(ctx context.Context, ds []*Delivery) error {
-		return q.giveBack(ctx, func(d *Delivery) gen.QueueNackJob { return nacks[d] }, ds)
+		return q.giveBack(ctx, func(d *Delivery) queuescript.NackJob { return nacks[d] }, ds)
 	})...)
 }
 
@@ -301,31 +301,31 @@ func (c *consumer) count(d *Delivery, became Outcome) {
 
 // judge decides how a job is returned that is not finished and that its handler has not settled.
 func (c *consumer) judge(o *outcome) {
-	o.nack = &gen.QueueNackJob{}
+	o.nack = &queuescript.NackJob{}
 	if o.err != nil && o.err != errExpired && o.delivery.settled.Load() == notSettled {
 		*o.nack = c.nackOf(*o)
 	}
 }
 
 // nackOf returns how a job that is not finished is returned.
-func (c *consumer) nackOf(o outcome) gen.QueueNackJob {
+func (c *consumer) nackOf(o outcome) queuescript.NackJob {
 	d := o.delivery
 	var snoozed *snooze
 	var discarded *discard
 	switch {
 	case o.stopped:
-		return gen.QueueNackJob{}
+		return queuescript.NackJob{}
 	case errors.As(o.err, &snoozed):
-		return gen.QueueNackJob{Delay: clock.CeilMilli(snoozed.d)}
+		return queuescript.NackJob{Delay: clock.CeilMilli(snoozed.d)}
 	case errors.Is(o.err, ErrDeclined):
-		return gen.QueueNackJob{
+		return queuescript.NackJob{
 			Delay: firstDecline, Reason: o.err.Error(), Patience: clock.CeilMilli(c.opts.Declined),
 		}
 	case !o.failed(): // ErrSnoozed itself
-		return gen.QueueNackJob{Delay: c.backoff(d)}
+		return queuescript.NackJob{Delay: c.backoff(d)}
 	}
 	limit := cmp.Or(d.MaxFailures, d.queue.opts.MaxFailures)
-	nack := gen.QueueNackJob{Counted: true, Reason: o.err.Error()}
+	nack := queuescript.NackJob{Counted: true, Reason: o.err.Error()}
 	if errors.As(o.err, &discarded) || limit > 0 && d.Attempt >= limit {
 		nack.Delay = -1 // dead
 		return nack

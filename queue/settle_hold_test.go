@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -27,7 +27,7 @@ func TestRefusedAcksHoldUpTheTakes(t *testing.T) {
 	client := luatomictest.Client(t)
 	var accepted atomic.Bool
 	var attempts atomic.Int32
-	client.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueAckScript), Do: func(run func() error) error {
+	client.AddHook(&lab.Around{Sha: lab.Digest(&queuescript.AckScript), Do: func(run func() error) error {
 		if !accepted.Load() {
 			attempts.Add(1)
 			return refusal("NOPERM not now")

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -141,7 +141,7 @@ func TestShardsDrainReportsALookThatFails(t *testing.T) {
 	t.Parallel()
 	s, c := newShards(t, 1)
 	var looks atomic.Int64
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueStatsScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&queuescript.StatsScript), Do: func(run func() error) error {
 		if looks.Add(1) < 4 {
 			return refusal("NOPERM no LLEN")
 		}
@@ -161,7 +161,7 @@ func TestShardsConsumeEndsWithTheShardThatFails(t *testing.T) {
 	t.Parallel()
 	s, c := newShards(t, 2)
 	var failing atomic.Bool
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueTakeScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&queuescript.TakeScript), Do: func(run func() error) error {
 		if failing.Load() {
 			return redis.ErrClosed
 		}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/fingerprint"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -108,7 +108,7 @@ func (s *Shards) split(token string, jobs []Job) (ShardsPushed, error) {
 		if !named {
 			j.ID = base.at(i)
 		}
-		if err := s.queues[0].encodeJob(&gen.QueuePushJob{}, &j); err != nil { // only to check it
+		if err := s.queues[0].encodeJob(&queuescript.PushJob{}, &j); err != nil { // only to check it
 			return out, fmt.Errorf("job %d: %w", i, err)
 		}
 		size += encodedSize(&j)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -81,14 +81,14 @@ func (q *Queue) withoutExpired(ctx context.Context, t Taken) Taken {
 	ctx, cancel := context.WithTimeout(ctx, expiredWithin)
 	defer cancel()
 	_ = q.ack(ctx, expired)
-	_ = q.giveBack(ctx, same(gen.QueueNackJob{}), unsure)
+	_ = q.giveBack(ctx, same(queuescript.NackJob{}), unsure)
 	return t
 }
 
 // take takes up to max jobs from all queues together, in their order, and returns what it got from each. When it finds
 // no job and waiter is not empty, the same script adds that name to the waiters of each queue for the time wait.
 func (by *taker) take(ctx context.Context, max int, waiter string, wait time.Duration) ([]Taken, error) {
-	p := gen.QueueTakeParams{
+	p := queuescript.TakeParams{
 		Max: int64(min(max, MaxTake)), Bytes: takeBytes, Waiter: waiter, Wait: wait, Token: by.call, Since: by.since,
 	}
 	if err := by.begin(&p); err != nil {
@@ -96,7 +96,7 @@ func (by *taker) take(ctx context.Context, max int, waiter string, wait time.Dur
 	}
 	by.call++
 	sent := time.Now()
-	r, err := gen.QueueTake(ctx, by.from[0].queue.client, p)
+	r, err := queuescript.Take(ctx, by.from[0].queue.client, p)
 	if err != nil {
 		return nil, by.wrap(err)
 	}
@@ -109,7 +109,7 @@ func (by *taker) take(ctx context.Context, max int, waiter string, wait time.Dur
 }
 
 // taken returns what each queue gave, from the reply to a take.
-func (by *taker) taken(r *gen.QueueTakeResult, sent time.Time) ([]Taken, error) {
+func (by *taker) taken(r *queuescript.TakeResult, sent time.Time) ([]Taken, error) {
 	out, all := make([]Taken, len(by.from)), make([]*Delivery, 0, len(r.Jobs))
 	if len(r.States) != len(out) {
 		return nil, fmt.Errorf("%w: states of %d queues, not %d", lua.ErrBadReply, len(r.States), len(out))
@@ -141,7 +141,7 @@ func (by *taker) taken(r *gen.QueueTakeResult, sent time.Time) ([]Taken, error) 
 }
 
 // delivered makes the Delivery of a job that a take has leased.
-func (q *Queue) delivered(j gen.QueueTakeJob, now time.Time, fence int64, sent time.Time) *Delivery {
+func (q *Queue) delivered(j queuescript.TakeJob, now time.Time, fence int64, sent time.Time) *Delivery {
 	d := &Delivery{ID: j.ID, Body: j.Body, EnqueuedAt: j.EnqueuedAt, Attempt: int(j.Failures) + 1, queue: q}
 	d.taken = now
 	d.wait = now.Sub(d.EnqueuedAt)

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lua"
@@ -21,7 +21,7 @@ import (
 // has long been repeated.
 func heldTake(t *testing.T, ahead *lua.Script) (*redis.Client, *lab.HeldUp) {
 	t.Helper()
-	c, held := lab.HoldUp(t, &gen.QueueTakeScript, 0)
+	c, held := lab.HoldUp(t, &queuescript.TakeScript, 0)
 	held.Ahead, held.Delivers = ahead, func() {}
 	return c, held
 }
@@ -43,7 +43,7 @@ func TestALateCopyOfATakeTakesNothing(t *testing.T) {
 			t.Parallel()
 			ctx := t.Context()
 			direct, _ := lab.NewQueue(t, nil)
-			client, held := heldTake(t, &gen.QueueStatsScript)
+			client, held := heldTake(t, &queuescript.StatsScript)
 			q := lab.Must(queue.New(client, direct.Name(), nil))
 			lab.Push(t, direct, lab.Bodies(tc.before)...)
 			var has []*queue.Delivery
@@ -71,7 +71,7 @@ func TestALateCopyOfATakeKillsNoJob(t *testing.T) {
 			t.Parallel()
 			opts := &queue.Options{MaxFailures: 1, Lease: 500 * time.Millisecond}
 			direct, _ := lab.NewQueue(t, opts)
-			client, held := heldTake(t, &gen.QueueAckScript)
+			client, held := heldTake(t, &queuescript.AckScript)
 			q := lab.Must(queue.New(client, direct.Name(), opts))
 			lab.Push(t, direct, lab.Bodies(5)...)
 			out, err := q.Consume(t.Context(), &queue.ConsumeOptions{Concurrency: concurrency, Drain: true},
@@ -85,25 +85,26 @@ func TestALateCopyOfATakeKillsNoJob(t *testing.T) {
 }
 
 // twoQueues is a taker of two queues, as its scripts see it.
-func twoQueues(t *testing.T) (c *redis.Client, qs []*queue.Queue, take func(token, since int64) gen.QueueTakeResult) {
+func twoQueues(t *testing.T) (c *redis.Client, qs []*queue.Queue, take func(token,
+	since int64) queuescript.TakeResult) {
 	t.Helper()
 	c = luatomictest.Client(t)
 	qs = several(t, c, 2, queue.Options{})
-	p := gen.QueueTakeParams{Max: 2, Bytes: 1000, Waiter: "me", Wait: time.Minute}
+	p := queuescript.TakeParams{Max: 2, Bytes: 1000, Waiter: "me", Wait: time.Minute}
 	for _, q := range qs {
 		p.Queues = append(p.Queues, scriptcase.TakeQueue("{"+q.Tag()+"}{"+q.Name()+"}", "me"))
 	}
-	return c, qs, func(token, since int64) gen.QueueTakeResult {
+	return c, qs, func(token, since int64) queuescript.TakeResult {
 		t.Helper()
 		p.Token, p.Since = token, since
-		r, err := gen.QueueTake(t.Context(), c, p)
+		r, err := queuescript.Take(t.Context(), c, p)
 		require.NoError(t, err)
 		return r
 	}
 }
 
 // ids are those of a reply, in order.
-func ids(r gen.QueueTakeResult) (out []string) {
+func ids(r queuescript.TakeResult) (out []string) {
 	for _, j := range r.Jobs {
 		out = append(out, j.ID)
 	}

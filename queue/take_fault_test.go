@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -38,7 +38,7 @@ func throughProxy(t *testing.T, q *queue.Queue, opts *queue.Options,
 func TestATakeGivesItsJobsWhenExpiredOnesCannotBeDeleted(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueAckScript), Do: func(func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&queuescript.AckScript), Do: func(func() error) error {
 		return redis.ErrClosed
 	}})
 	q, s := lab.Must(queue.New(c, name, nil)), lab.Must(queue.NewShards(c, name, 1, nil))
@@ -67,7 +67,7 @@ func TestTakeWhoseReplyIsLostReturnsTheSameJobs(t *testing.T) {
 	ctx := t.Context()
 	q, _ := lab.NewQueue(t, nil)
 	lossy, proxy := throughProxy(t, q, nil)
-	take := lab.Sent(&gen.QueueTakeScript)
+	take := lab.Sent(&queuescript.TakeScript)
 	pushed := lab.Push(t, q, lab.Numbered(10, 0)...)
 	_, err := lossy.Take(ctx, 1) // loads the script
 	require.NoError(t, err)
@@ -92,14 +92,14 @@ func TestTakeWithoutAnyReplyIsRepeatedByTheNext(t *testing.T) {
 	t.Parallel()
 	q, _ := lab.NewQueue(t, nil)
 	lossy, proxy := throughProxy(t, q, nil)
-	take := lab.Sent(&gen.QueueTakeScript)
+	take := lab.Sent(&queuescript.TakeScript)
 	pushed := lab.Push(t, q, lab.Numbered(4, 0)...)
 	_, err := lossy.Take(t.Context(), 1)
 	require.NoError(t, err)
 	var lose atomic.Bool
 	lose.Store(true)
 	proxy.Drop(1000, func(args []string) bool { return lose.Load() && take(args) })
-	_, err = lossy.Take(untilRun(t.Context(), t, proxy, &gen.QueueTakeScript), 2)
+	_, err = lossy.Take(untilRun(t.Context(), t, proxy, &queuescript.TakeScript), 2)
 	require.Error(t, err)
 	require.Equal(t, 3, stats(t, q).Leased)
 	other, err := q.Take(t.Context(), 1)
@@ -125,7 +125,7 @@ func TestTakeWithoutAnyReplyIsRepeatedBesideOthers(t *testing.T) {
 	held, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	var hold atomic.Bool
 	lossy, proxy := throughProxy(t, q, opts, &lab.Around{
-		Sha: lab.Digest(&gen.QueueTakeScript), Do: func(run func() error) error {
+		Sha: lab.Digest(&queuescript.TakeScript), Do: func(run func() error) error {
 			err := run()
 			if hold.Swap(false) {
 				close(held)
@@ -144,9 +144,9 @@ func TestTakeWithoutAnyReplyIsRepeatedBesideOthers(t *testing.T) {
 	<-held
 	var lose atomic.Bool
 	lose.Store(true)
-	take := lab.Sent(&gen.QueueTakeScript)
+	take := lab.Sent(&queuescript.TakeScript)
 	proxy.Drop(1000, func(args []string) bool { return lose.Load() && take(args) })
-	_, err = lossy.Take(untilRun(t.Context(), t, proxy, &gen.QueueTakeScript), 1)
+	_, err = lossy.Take(untilRun(t.Context(), t, proxy, &queuescript.TakeScript), 1)
 	require.Error(t, err)
 	lose.Store(false)
 	close(end)
@@ -166,7 +166,7 @@ func TestLostTakesKillNoJobs(t *testing.T) {
 	lossy, proxy := throughProxy(t, q, opts)
 	lab.Push(t, q, lab.Bodies(300)...)
 	n := 0
-	take := lab.Sent(&gen.QueueTakeScript)
+	take := lab.Sent(&queuescript.TakeScript)
 	proxy.Drop(50, func(args []string) bool {
 		if take(args) {
 			n++
@@ -205,7 +205,7 @@ func inOneOfFive(t *testing.T, round func(t *testing.T) bool) {
 func stopDuringATake(t *testing.T) bool {
 	q, _ := lab.NewQueue(t, nil)
 	lossy, proxy := throughProxy(t, q, nil)
-	take := lab.Sent(&gen.QueueTakeScript)
+	take := lab.Sent(&queuescript.TakeScript)
 	_, err := lossy.Take(t.Context(), 1)
 	require.NoError(t, err)
 	pushed := lab.Push(t, q, lab.Numbered(5, 0)...)
@@ -252,7 +252,7 @@ func TestStopAfterATakeWithoutAReplyReturnsItsJobs(t *testing.T) {
 func stopAfterALostTake(t *testing.T, refused int, around func(run func() error) error) bool {
 	t.Helper()
 	q, c := lab.NewQueue(t, nil)
-	require.NoError(t, lua.Preload(t.Context(), c, &gen.QueueTakeScript))
+	require.NoError(t, lua.Preload(t.Context(), c, &queuescript.TakeScript))
 	pushed := lab.Push(t, q, lab.Numbered(5, 0)...)
 	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
 	o, err := redis.ParseURL(proxy.URL())
@@ -261,9 +261,9 @@ func stopAfterALostTake(t *testing.T, refused int, around func(run func() error)
 	t.Cleanup(func() { _ = far.Close() })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	proxy.Drop(1, lab.Sent(&gen.QueueTakeScript))
+	proxy.Drop(1, lab.Sent(&queuescript.TakeScript))
 	tries := 0
-	far.AddHook(&lab.Around{Sha: lab.Digest(&gen.QueueTakeScript), Do: func(run func() error) error {
+	far.AddHook(&lab.Around{Sha: lab.Digest(&queuescript.TakeScript), Do: func(run func() error) error {
 		if tries++; tries > 1 && tries <= 1+refused {
 			return refusal("NOPERM not now")
 		}
@@ -298,7 +298,7 @@ func TestStopBeforeATakeLeavesTheOthersAlone(t *testing.T) {
 func stopBeforeATake(t *testing.T) bool {
 	q, _ := lab.NewQueue(t, nil)
 	lossy, proxy := throughProxy(t, q, nil)
-	take := lab.Sent(&gen.QueueTakeScript)
+	take := lab.Sent(&queuescript.TakeScript)
 	_, err := lossy.Take(t.Context(), 1)
 	require.NoError(t, err)
 	pushed := lab.Push(t, q, lab.Numbered(5, 0)...)
@@ -343,7 +343,7 @@ func TestGivingBackWithALostReplyIsAnswered(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, call(lossy, taken.Deliveries[:1])) // loads the script
 			require.NoError(t, taken.Deliveries[3].Ack(ctx))
-			proxy.Drop(1, lab.Sent(&gen.QueueNackScript))
+			proxy.Drop(1, lab.Sent(&queuescript.NackScript))
 			err = call(lossy, taken.Deliveries[1:])
 			var lost *queue.LeaseLostError
 			require.ErrorAs(t, err, &lost)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/queue"
 )
@@ -45,7 +45,7 @@ func TestATakeWithoutALeaseIsRefused(t *testing.T) {
 	before := lab.Dump(ctx, t, c, q.Name())
 	p := takeParams(q, "")
 	p.Queues[0].Lease = 0
-	_, err := gen.QueueTake(ctx, c, p)
+	_, err := queuescript.Take(ctx, c, p)
 	require.ErrorContains(t, err, "lease must be 1 or more")
 	require.Equal(t, before, lab.Dump(ctx, t, c, q.Name()))
 }

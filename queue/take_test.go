@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -50,9 +50,9 @@ func TestTakeDropsEntriesWithoutABody(t *testing.T) {
 }
 
 // takeParams are those of a take by a consumer that waits on the channel.
-func takeParams(q *queue.Queue, channel string) gen.QueueTakeParams {
-	return gen.QueueTakeParams{
-		Queues: []gen.QueueTakeQueue{scriptcase.TakeQueue("{"+q.Name()+"}", uuid.NewString())},
+func takeParams(q *queue.Queue, channel string) queuescript.TakeParams {
+	return queuescript.TakeParams{
+		Queues: []queuescript.TakeQueue{scriptcase.TakeQueue("{"+q.Name()+"}", uuid.NewString())},
 		Max:    10, Bytes: 1000, Waiter: channel, Wait: time.Minute,
 	}
 }
@@ -75,8 +75,8 @@ func TestOnlyATakeThatFindsNothingWaits(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	q, c := lab.NewQueue(t, nil)
-	take := func(channel string) gen.QueueTakeResult {
-		r, err := gen.QueueTake(ctx, c, takeParams(q, channel))
+	take := func(channel string) queuescript.TakeResult {
+		r, err := queuescript.Take(ctx, c, takeParams(q, channel))
 		require.NoError(t, err)
 		return r
 	}
@@ -116,7 +116,7 @@ func TestTakeNotifiesTheNextWaiterOfWhatItLeaves(t *testing.T) {
 	scheduleDue(t, c, q, "two")
 	p := takeParams(q, "me")
 	p.Max = 2
-	r, err := gen.QueueTake(ctx, c, p)
+	r, err := queuescript.Take(ctx, c, p)
 	require.NoError(t, err)
 	require.Len(t, r.Jobs, 2)
 	require.Len(t, waiting(t, c, q), 1, "nothing is left, so nobody is notified")
@@ -124,7 +124,7 @@ func TestTakeNotifiesTheNextWaiterOfWhatItLeaves(t *testing.T) {
 	scheduleDue(t, c, q, "three")
 	require.NoError(t, c.RPush(ctx, lab.Key(q, "r"), "1:three", "1:three").Err())
 	p.Max, p.Token, p.Since = 1, 1, 1
-	_, err = gen.QueueTake(ctx, c, p)
+	_, err = queuescript.Take(ctx, c, p)
 	require.NoError(t, err)
 	notified()
 }
@@ -154,7 +154,7 @@ func TestTheFirstJobIsTakenHoweverLarge(t *testing.T) {
 	lab.Push(t, q, queue.Job{ID: "large", Body: make([]byte, 100)}, queue.Job{ID: "next"})
 	p := takeParams(q, "")
 	p.Bytes = 10
-	r, err := gen.QueueTake(t.Context(), c, p)
+	r, err := queuescript.Take(t.Context(), c, p)
 	require.NoError(t, err)
 	require.Len(t, r.Jobs, 1)
 	require.Equal(t, "large", r.Jobs[0].ID)

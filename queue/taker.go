@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -46,12 +46,12 @@ func newTaker(sources ...Source) *taker {
 }
 
 // begin writes the queues into p. A repeat uses the order of the take that it repeats.
-func (by *taker) begin(p *gen.QueueTakeParams) error {
+func (by *taker) begin(p *queuescript.TakeParams) error {
 	if by.weighted && by.drawn != by.since {
 		by.draw()
 		by.drawn = by.since
 	}
-	p.Queues = make([]gen.QueueTakeQueue, len(by.from))
+	p.Queues = make([]queuescript.TakeQueue, len(by.from))
 	for i, t := range by.from {
 		if lease := t.queue.opts.Lease; lease < time.Millisecond {
 			return &lua.RangeError{Field: "lease", Value: lease.String(), Min: "1ms"}
@@ -129,7 +129,7 @@ func (c *consumer) returnUnanswered(work context.Context) {
 	}
 	for i, t := range ts {
 		if len(t.Deliveries) > 0 {
-			_ = c.taker.from[i].queue.giveBack(ctx, same(gen.QueueNackJob{}), t.Deliveries)
+			_ = c.taker.from[i].queue.giveBack(ctx, same(queuescript.NackJob{}), t.Deliveries)
 		}
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/fingerprint"
 )
 
@@ -15,7 +15,7 @@ var ErrTokenReused = errors.New("luatomic: the token belongs to other jobs: use 
 
 // tokenError adds the cure to the refusal of a token that belongs to other jobs.
 func tokenError(err error) error {
-	if errors.Is(err, gen.ErrQueuePushReused) || errors.Is(err, gen.ErrQueuePushManyReused) {
+	if errors.Is(err, queuescript.ErrPushReused) || errors.Is(err, queuescript.ErrPushManyReused) {
 		return fmt.Errorf("%w: %w", ErrTokenReused, err)
 	}
 	return err

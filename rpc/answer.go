@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/wire"
 )
@@ -204,7 +204,7 @@ func (b *Bus) sendAnswer(w *work, a wire.Answer) {
 
 // reply runs the script that accepts the answer: only once, only from the node and attempt that were asked, and only to
 // the request that was run.
-func (b *Bus) reply(ctx context.Context, w *work, a wire.Answer) (gen.RPCReplyResult, error) {
+func (b *Bus) reply(ctx context.Context, w *work, a wire.Answer) (rpcscript.ReplyResult, error) {
 	client, keep := b.client, w.keepReply()
 	if len(a.Body) >= besideMin && w.Flags&wire.FlagStream == 0 {
 		// The id is the attempt's own, so that the body of a refused answer does not replace an accepted one.
@@ -213,14 +213,14 @@ func (b *Bus) reply(ctx context.Context, w *work, a wire.Answer) (gen.RPCReplyRe
 		a.Body = nil
 	}
 	frame := b.seal(a.Encode())
-	p := gen.RPCReplyParams{
+	p := rpcscript.ReplyParams{
 		Record: b.keys.Record(w.ID), Node: w.session.node, Attempt: w.Attempt, Digest: w.Ext.Digest,
 		State: recordState[a.Ext.State], Frame: frame, Outbox: b.keys.Outbox, Shard: b.shard,
 	}
 	if a.Ext.State == wire.StateDone {
 		p.Keep = keep
 	}
-	result, err := gen.RPCReply(ctx, client, p)
+	result, err := rpcscript.Reply(ctx, client, p)
 	return result, cmp.Or(b.unstored(ctx, client, err), err)
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lua"
@@ -19,8 +19,8 @@ import (
 )
 
 // callOf is the call of rpc_call with what GivenTo gives.
-func callOf(p gen.RPCDecideParams) gen.RPCCallParams {
-	return gen.RPCCallParams{
+func callOf(p rpcscript.DecideParams) rpcscript.CallParams {
+	return rpcscript.CallParams{
 		Nodes: p.Nodes, Record: p.Record, Node: p.Node, Caller: p.Caller, Outbox: p.Outbox, Frame: p.Frame,
 		Digest: p.Digest, Left: p.Left, Ends: p.Ends, Keep: p.Keep, Shard: p.Shard,
 	}
@@ -41,14 +41,14 @@ func TestRequestThatCannotBePublishedIsNotRecorded(t *testing.T) {
 	p := scriptcase.GivenTo(k, "n")
 	p.Again = true
 	before := admin.Get(ctx, p.Record).Val()
-	_, err := gen.RPCDecide(ctx, c, p)
+	_, err := rpcscript.Decide(ctx, c, p)
 	require.Error(t, err)
 	require.Equal(t, before, admin.Get(ctx, p.Record).Val(), "it still belongs to its last node")
 	p.Record = "{k}:r:new"
-	_, err = gen.RPCDecide(ctx, c, p)
+	_, err = rpcscript.Decide(ctx, c, p)
 	require.Error(t, err)
 	require.Zero(t, admin.Exists(ctx, p.Record).Val())
-	_, err = gen.RPCCall(ctx, c, callOf(p))
+	_, err = rpcscript.Call(ctx, c, callOf(p))
 	require.Error(t, err)
 	require.Zero(t, admin.Exists(ctx, p.Record).Val())
 }
@@ -62,19 +62,19 @@ func TestReplyThatCannotBeStoredIsNotPublished(t *testing.T) {
 	me := c.Subscribe(ctx, k+k)
 	defer me.Close()
 	require.IsType(t, &redis.Subscription{}, lab.Must(me.Receive(ctx)))
-	p := gen.RPCReplyParams{Record: "{k}:r:1", Node: "n", Attempt: 1, State: "d", Frame: []byte("f"), Outbox: k,
+	p := rpcscript.ReplyParams{Record: "{k}:r:1", Node: "n", Attempt: 1, State: "d", Frame: []byte("f"), Outbox: k,
 		Keep: time.Minute}
 	// it is loaded
-	_ = lab.Must(gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: "{k}:none", Node: "n", Attempt: 1, State: "d"}))
+	_ = lab.Must(rpcscript.Reply(ctx, c, rpcscript.ReplyParams{Record: "{k}:none", Node: "n", Attempt: 1, State: "d"}))
 	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "1").Err())
 	before := c.Get(ctx, p.Record).Val()
 	short, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	_, err := gen.RPCReply(short, c, p)
+	_, err := rpcscript.Reply(short, c, p)
 	require.ErrorContains(t, err, "OOM")
 	require.Equal(t, before, c.Get(ctx, p.Record).Val())
 	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "0").Err())
-	require.Equal(t, gen.RPCReplyResultAccepted, lab.Must(gen.RPCReply(ctx, c, p)))
+	require.Equal(t, rpcscript.ReplyResultAccepted, lab.Must(rpcscript.Reply(ctx, c, p)))
 	require.Equal(t, "0 0 1\nf", lab.Must(me.ReceiveMessage(ctx)).Payload, "the first that comes")
 	_, err = me.ReceiveTimeout(ctx, 50*time.Millisecond)
 	require.Error(t, err, "and the only one")
@@ -87,7 +87,7 @@ func TestReplyStaysAsLongAsItsNodeSays(t *testing.T) {
 	for keep, want := range map[time.Duration]time.Duration{0: time.Hour, time.Minute: time.Minute} {
 		require.NoError(t, scriptcase.Asked(ctx, c, k))
 		record := "{" + k + "}:r:1"
-		require.Equal(t, gen.RPCReplyResultAccepted, lab.Must(gen.RPCReply(ctx, c, gen.RPCReplyParams{
+		require.Equal(t, rpcscript.ReplyResultAccepted, lab.Must(rpcscript.Reply(ctx, c, rpcscript.ReplyParams{
 			Record: record, Node: "n", Attempt: 1, State: "d", Frame: []byte("f"), Outbox: k, Keep: keep,
 		})))
 		require.InDelta(t, want, c.PTTL(ctx, record).Val(), float64(30*time.Second))
@@ -102,7 +102,7 @@ func TestRowsForANodeShareItsCheck(t *testing.T) {
 	node := c.Subscribe(ctx, k+"n")
 	defer node.Close()
 	require.IsType(t, &redis.Subscription{}, lab.Must(node.Receive(ctx)))
-	text := lab.Text(c, &gen.RPCCallScript)
+	text := lab.Text(c, &rpcscript.CallScript)
 	var keys []string
 	var args []any
 	for i := range 64 {
@@ -125,22 +125,22 @@ func TestScriptsRefuseLongNames(t *testing.T) {
 	long := strings.Repeat("x", 1001)
 	p := scriptcase.GivenTo(k, "n")
 	p.Caller = long
-	find := gen.RPCFindParams{Nodes: p.Nodes, Methods: "{" + k + "}:methods", Method: "x", Caller: long}
-	cast := gen.RPCCastParams{Nodes: p.Nodes, Methods: find.Methods, Method: long, Timeout: time.Minute}
-	join := gen.RPCJoinParams{Nodes: p.Nodes, Methods: find.Methods, About: "{" + k + "}:about",
+	find := rpcscript.FindParams{Nodes: p.Nodes, Methods: "{" + k + "}:methods", Method: "x", Caller: long}
+	cast := rpcscript.CastParams{Nodes: p.Nodes, Methods: find.Methods, Method: long, Timeout: time.Minute}
+	join := rpcscript.JoinParams{Nodes: p.Nodes, Methods: find.Methods, About: "{" + k + "}:about",
 		Serves: "{" + k + "}:serves", Node: long, Lease: time.Minute}
-	leave := gen.RPCLeaveParams{Nodes: p.Nodes, Methods: find.Methods, About: join.About,
+	leave := rpcscript.LeaveParams{Nodes: p.Nodes, Methods: find.Methods, About: join.About,
 		Serves: join.Serves, Node: long}
 	others := scriptcase.GivenTo(k, "n")
 	others.Others = strings.Repeat("x\n", 2001)
 	for name, call := range map[string]func() error{
-		"call":   func() error { _, err := gen.RPCCall(ctx, c, callOf(p)); return err },
-		"decide": func() error { _, err := gen.RPCDecide(ctx, c, p); return err },
-		"others": func() error { _, err := gen.RPCDecide(ctx, c, others); return err },
-		"find":   func() error { _, err := gen.RPCFind(ctx, c, find); return err },
-		"cast":   func() error { _, err := gen.RPCCast(ctx, c, cast); return err },
-		"join":   func() error { _, err := gen.RPCJoin(ctx, c, join); return err },
-		"leave":  func() error { _, err := gen.RPCLeave(ctx, c, leave); return err },
+		"call":   func() error { _, err := rpcscript.Call(ctx, c, callOf(p)); return err },
+		"decide": func() error { _, err := rpcscript.Decide(ctx, c, p); return err },
+		"others": func() error { _, err := rpcscript.Decide(ctx, c, others); return err },
+		"find":   func() error { _, err := rpcscript.Find(ctx, c, find); return err },
+		"cast":   func() error { _, err := rpcscript.Cast(ctx, c, cast); return err },
+		"join":   func() error { _, err := rpcscript.Join(ctx, c, join); return err },
+		"leave":  func() error { _, err := rpcscript.Leave(ctx, c, leave); return err },
 	} {
 		err := call()
 		require.ErrorContains(t, err, "at most", name)
@@ -168,7 +168,7 @@ func TestHeadersEndWithTheHandler(t *testing.T) {
 		handlers <- ctx
 		return s, nil
 	})
-	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCReplyScript), Do: func(run func() error) error {
+	own.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.ReplyScript), Do: func(run func() error) error {
 		select {
 		case ctx := <-handlers: // the first attempt fails, and the second one encodes the answer again
 			rpc.ReplyHeader(ctx, "late", "")
@@ -200,7 +200,7 @@ func TestAShortKeepRunsNoCallAgain(t *testing.T) {
 	require.NoError(t, err)
 	var sent atomic.Int32
 	repeated := make(chan struct{})
-	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCCallScript), Do: func(run func() error) error {
+	own.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.CallScript), Do: func(run func() error) error {
 		err := run()
 		switch sent.Add(1) {
 		case 1:
@@ -210,7 +210,7 @@ func TestAShortKeepRunsNoCallAgain(t *testing.T) {
 		}
 		return err
 	}})
-	proxy.Drop(1, lab.Sent(&gen.RPCCallScript))
+	proxy.Drop(1, lab.Sent(&rpcscript.CallScript))
 	out, err := lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Key: "order", Keep: time.Millisecond})
 	require.NoError(t, err)
 	require.Equal(t, "X", out)

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -53,27 +53,27 @@ func TestReplyIsAcceptedOnceAndOnlyFromTheNodeAsked(t *testing.T) {
 
 	call := scriptcase.GivenTo(name, "n1")
 	call.Digest = "d1"
-	sent, err := gen.RPCDecide(ctx, c, call)
+	sent, err := rpcscript.Decide(ctx, c, call)
 	require.NoError(t, err)
-	require.Equal(t, gen.RPCDecideOutcomeSent, sent.Outcome)
-	again, err := gen.RPCDecide(ctx, c, call)
+	require.Equal(t, rpcscript.DecideOutcomeSent, sent.Outcome)
+	again, err := rpcscript.Decide(ctx, c, call)
 	require.NoError(t, err)
-	require.Equal(t, gen.RPCDecideOutcomeKnown, again.Outcome, "a repeat is not sent again")
+	require.Equal(t, rpcscript.DecideOutcomeKnown, again.Outcome, "a repeat is not sent again")
 
-	reply := func(node string, attempt int64, digest string) gen.RPCReplyResult {
-		out, err := gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: p + "r:1", Node: node, Digest: digest,
+	reply := func(node string, attempt int64, digest string) rpcscript.ReplyResult {
+		out, err := rpcscript.Reply(ctx, c, rpcscript.ReplyParams{Record: p + "r:1", Node: node, Digest: digest,
 			Attempt: attempt, State: "d", Frame: []byte("first"), Outbox: name, Keep: time.Minute})
 		require.NoError(t, err)
 		return out
 	}
-	require.Equal(t, gen.RPCReplyResultStale, reply("n2", 1, "d1"), "another node")
-	require.Equal(t, gen.RPCReplyResultStale, reply("n1", 2, "d1"), "another attempt")
-	require.Equal(t, gen.RPCReplyResultStale, reply("n1", 1, "d2"), "another body")
-	require.Equal(t, gen.RPCReplyResultAccepted, reply("n1", 1, "d1"))
+	require.Equal(t, rpcscript.ReplyResultStale, reply("n2", 1, "d1"), "another node")
+	require.Equal(t, rpcscript.ReplyResultStale, reply("n1", 2, "d1"), "another attempt")
+	require.Equal(t, rpcscript.ReplyResultStale, reply("n1", 1, "d2"), "another body")
+	require.Equal(t, rpcscript.ReplyResultAccepted, reply("n1", 1, "d1"))
 	require.Equal(t, "d1 n1\nd1\nfirst", c.Get(ctx, p+"r:1").Val())
-	require.Equal(t, gen.RPCReplyResultDuplicate, reply("n1", 1, "d1"))
+	require.Equal(t, rpcscript.ReplyResultDuplicate, reply("n1", 1, "d1"))
 	require.NoError(t, c.Del(ctx, p+"r:1").Err())
-	require.Equal(t, gen.RPCReplyResultMissing, reply("n1", 1, "d1"))
+	require.Equal(t, rpcscript.ReplyResultMissing, reply("n1", 1, "d1"))
 }
 
 // touchy panics when it is asked for its text.
@@ -190,7 +190,7 @@ func published(t *testing.T, c *redis.Client, prefix string, run func()) (messag
 	}
 }
 
-// A record that names more callers than rpc_call.lua admits notifies no more than it would admit.
+// A record that names more callers than rpc/call.lua admits notifies no more than it would admit.
 func TestCraftedRecordNotifiesSoManyCallers(t *testing.T) {
 	t.Parallel()
 	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
@@ -204,12 +204,12 @@ func TestCraftedRecordNotifiesSoManyCallers(t *testing.T) {
 		return len(published(t, c, k, run))
 	}
 	require.Equal(t, 400, notified(func() {
-		lab.Must(gen.RPCChunk(ctx, c, gen.RPCChunkParams{Record: record, Chunks: "{" + k + "}:s:1",
+		lab.Must(rpcscript.Chunk(ctx, c, rpcscript.ChunkParams{Record: record, Chunks: "{" + k + "}:s:1",
 			Node: "n", Attempt: 1,
 			Seq: 1, Frame: []byte("f"), Outbox: k, Keep: time.Hour}))
 	}))
 	require.Equal(t, 400, notified(func() {
-		lab.Must(gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: record, Node: "n", Attempt: 1, State: "d",
+		lab.Must(rpcscript.Reply(ctx, c, rpcscript.ReplyParams{Record: record, Node: "n", Attempt: 1, State: "d",
 			Frame: []byte("f"), Outbox: k, Keep: time.Hour}))
 	}))
 }

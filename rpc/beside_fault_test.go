@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -68,7 +68,7 @@ func TestABodyThatIsStoredAndRefusedTheSecondTime(t *testing.T) {
 		ran.Add(1)
 		return strings.ToUpper(s), nil
 	})
-	refused := &refusing{sha: lab.Digest(&gen.RPCDecideScript)}
+	refused := &refusing{sha: lab.Digest(&rpcscript.DecideScript)}
 	own.AddHook(refused)
 	body := strings.Repeat("x", 10_000)
 	out, err := lab.Echo.Call(ctx, caller, body)
@@ -99,9 +99,9 @@ func TestABodyWhoseRepeatIsRefused(t *testing.T) {
 		caller := lab.OpenBus(t, own, name, &rpc.Options{Timeout: time.Minute, Lease: time.Hour})
 		_, err := lab.Echo.Call(ctx, caller, "warm")
 		require.NoError(t, err)
-		refused := &refusing{sha: lab.Digest(&gen.RPCCallScript), n: 2, script: script}
+		refused := &refusing{sha: lab.Digest(&rpcscript.CallScript), n: 2, script: script}
 		own.AddHook(refused)
-		proxy.Drop(1, lab.Sent(&gen.RPCCallScript))
+		proxy.Drop(1, lab.Sent(&rpcscript.CallScript))
 		called := startCall(t, lab.Echo, caller, strings.Repeat("x", 10_000))
 		lab.Soon(t, 20*time.Second, "the handler runs", entered)
 		luatomictest.Eventually(t, 20*time.Second, "the repeat is refused", func() bool {

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -87,7 +87,7 @@ func TestABodyThatComesAfterItsScript(t *testing.T) {
 	for what, fails := range map[string]error{
 		"late": nil, "cut off": errors.New("EOF"), "moved": refusal("MOVED 1 127.0.0.1:1"),
 	} {
-		for _, script := range []*lua.Script{&gen.RPCReplyScript, &gen.RPCCallScript} {
+		for _, script := range []*lua.Script{&rpcscript.ReplyScript, &rpcscript.CallScript} {
 			ctx, name := t.Context(), luatomictest.Namespace(t)
 			asked := make(chan struct{}, 100)
 			note := lab.Before(func(cmds ...redis.Cmder) {
@@ -98,12 +98,12 @@ func TestABodyThatComesAfterItsScript(t *testing.T) {
 			sender, receiver := luatomictest.Client(t), luatomictest.Client(t)
 			hook := &apart{sha: lab.Digest(script), fails: fails, asked: asked}
 			node, caller := sender, receiver
-			if script == &gen.RPCCallScript {
+			if script == &rpcscript.CallScript {
 				node, caller = receiver, sender
 			}
 			lua.Direct(sender) // the hook sees no shared round trip
 			lab.Serving(t, lab.Echo, node, name, nil, func(_ context.Context, s string) (string, error) {
-				if script == &gen.RPCCallScript {
+				if script == &rpcscript.CallScript {
 					return "x", nil
 				}
 				return strings.Repeat("x", rpc.BesideMin), nil
@@ -113,7 +113,7 @@ func TestABodyThatComesAfterItsScript(t *testing.T) {
 			receiver.AddHook(note)
 			sender.AddHook(hook)
 			body := ""
-			if script == &gen.RPCCallScript {
+			if script == &rpcscript.CallScript {
 				body = strings.Repeat("x", rpc.BesideMin)
 			}
 			_, err := lab.Echo.Call(ctx, bus, body)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/internal/resent"
@@ -257,9 +257,9 @@ func (b *Bus) checkOwner(s *session, connection string) {
 // runBind binds the connection, or frees it if keep is 0. again reports that an earlier attempt may have done so.
 func (b *Bus) runBind(
 	ctx context.Context, connection string, from lua.Opt[string], keep time.Duration,
-) (r gen.RPCBindResult, again resent.Note, err error) {
+) (r rpcscript.BindResult, again resent.Note, err error) {
 	doubted := b.bindings.doubts(connection)
-	r, err = gen.RPCBind(resent.Watch(ctx, &again), b.client, gen.RPCBindParams{
+	r, err = rpcscript.Bind(resent.Watch(ctx, &again), b.client, rpcscript.BindParams{
 		Binding: b.keys.Connection(connection), Nodes: b.keys.Nodes, Node: b.Node(), From: from, Keep: keep,
 	})
 	if doubted || bool(again) || errors.Is(err, lua.ErrOutcomeUnknown) {
@@ -340,11 +340,11 @@ func (b *Bus) renewSome(ctx, bounded context.Context, due []string) {
 		since[connection] = b.bindings.since(connection)
 	}
 	var lost []string
-	b.bindAll(ctx, bounded, due, func(connection string, p *gen.RPCBindParams) {
+	b.bindAll(ctx, bounded, due, func(connection string, p *rpcscript.BindParams) {
 		if !since[connection].IsZero() {
 			p.From, p.Keep = lua.Some(b.Node()), boundFor
 		}
-	}, func(connection string, r gen.RPCBindResult) {
+	}, func(connection string, r rpcscript.BindResult) {
 		at := since[connection]
 		switch {
 		case at.IsZero() || !b.bindings.since(connection).Equal(at): // the reply is of the past
@@ -365,9 +365,9 @@ func (b *Bus) renewSome(ctx, bounded context.Context, due []string) {
 // bindAnew binds connections that Redis has lost. It unbinds a connection again that was unbound meanwhile, because the
 // server may have bound it after that. It does not wait for a heartbeat.
 func (b *Bus) bindAnew(ctx, bounded context.Context, lost []string, since map[string]time.Time) {
-	b.bindAll(ctx, bounded, lost, func(connection string, p *gen.RPCBindParams) {
+	b.bindAll(ctx, bounded, lost, func(connection string, p *rpcscript.BindParams) {
 		p.Keep = boundFor
-	}, func(connection string, r gen.RPCBindResult) {
+	}, func(connection string, r rpcscript.BindResult) {
 		var err error
 		switch {
 		case !r.Bound && b.bindings.lose(connection, since[connection]):
@@ -381,13 +381,13 @@ func (b *Bus) bindAnew(ctx, bounded context.Context, lost []string, since map[st
 
 // bindAll asks the server about the connections in one pipeline, for each with its own request. take gets the replies.
 func (b *Bus) bindAll(ctx, bounded context.Context, connections []string,
-	ask func(connection string, p *gen.RPCBindParams), take func(connection string, r gen.RPCBindResult)) {
+	ask func(connection string, p *rpcscript.BindParams), take func(connection string, r rpcscript.BindResult)) {
 	batch := lua.NewBatch(b.client)
-	futures := make([]*lua.Future[gen.RPCBindResult], len(connections))
+	futures := make([]*lua.Future[rpcscript.BindResult], len(connections))
 	for i, connection := range connections {
-		p := gen.RPCBindParams{Binding: b.keys.Connection(connection), Nodes: b.keys.Nodes, Node: b.Node()}
+		p := rpcscript.BindParams{Binding: b.keys.Connection(connection), Nodes: b.keys.Nodes, Node: b.Node()}
 		ask(connection, &p)
-		futures[i] = gen.RPCBindIn(batch, p)
+		futures[i] = rpcscript.BindIn(batch, p)
 	}
 	if err := batch.Exec(bounded); err != nil {
 		b.report(ctx, fmt.Errorf("luatomic: renew connections of bus %q: %w", b.name, err))

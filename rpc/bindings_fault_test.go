@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
@@ -68,13 +68,13 @@ func TestANodeLearnsLateThatAConnectionIsItsOwn(t *testing.T) {
 	lua.Direct(c) // the hook sees no shared round trip
 	node := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
 	bound := make(chan struct{})
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCBindScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.BindScript), Do: func(run func() error) error {
 		err := run()
 		close(bound)
 		time.Sleep(1500 * time.Millisecond)
 		return err
 	}})
-	require.NoError(t, c.ScriptLoad(ctx, lab.Text(c, &gen.RPCBindScript)).Err(), "so that it is called once")
+	require.NoError(t, c.ScriptLoad(ctx, lab.Text(c, &rpcscript.BindScript)).Err(), "so that it is called once")
 	ended := make(chan error, 1)
 	go func() { ended <- node.Bind(ctx, "user") }()
 	lab.Soon(t, 20*time.Second, "the binding on the server", bound)
@@ -97,7 +97,7 @@ func TestRPCConnectionOfANodeThatDoesNotKnowItYet(t *testing.T) {
 	require.NoError(t, node.Bind(ctx, "another")) // the server has the script
 	var first sync.Once
 	bound, known, ended := make(chan struct{}), make(chan struct{}), make(chan error)
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCBindScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.BindScript), Do: func(run func() error) error {
 		err := run()
 		first.Do(func() {
 			close(bound)
@@ -106,7 +106,7 @@ func TestRPCConnectionOfANodeThatDoesNotKnowItYet(t *testing.T) {
 		return err
 	}})
 	var asked int
-	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCDecideScript), Do: func(run func() error) error {
+	own.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.DecideScript), Do: func(run func() error) error {
 		if asked++; asked == 3 {
 			close(known)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -27,7 +27,7 @@ func TestALateCopyOfABindKeepsNoConnection(t *testing.T) {
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	owner := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
 	require.NoError(t, owner.Bind(ctx, "user"))
-	far, h := lab.HoldUp(t, &gen.RPCBindScript, 500*time.Millisecond)
+	far, h := lab.HoldUp(t, &rpcscript.BindScript, 500*time.Millisecond)
 	late := lab.Serving(t, lab.Echo, far, name, &quick, lab.Upper)
 	require.ErrorIs(t, late.Bind(ctx, "user"), rpc.ErrConnectionTaken)
 	require.True(t, lab.Must(owner.Unbind(ctx, "user")))
@@ -42,7 +42,7 @@ func TestALateCopyOfABindKeepsNoConnection(t *testing.T) {
 func TestALateCopyOfAnUnbindFreesNoConnection(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-	far, h := lab.HoldUp(t, &gen.RPCBindScript, 500*time.Millisecond)
+	far, h := lab.HoldUp(t, &rpcscript.BindScript, 500*time.Millisecond)
 	node := lab.Serving(t, lab.Echo, far, name, &quick, lab.Upper)
 	require.False(t, lab.Must(node.Unbind(ctx, "user")))
 	require.NoError(t, node.Bind(ctx, "user"))
@@ -61,7 +61,7 @@ func TestABindOfUnknownOutcomeKeepsNoConnection(t *testing.T) {
 	node := lab.Serving(t, lab.Echo, own, name, &quick, lab.Upper)
 	require.NoError(t, node.Bind(ctx, "another"))
 	short, cancel := context.WithCancel(ctx)
-	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCBindScript), Do: func(run func() error) error {
+	own.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.BindScript), Do: func(run func() error) error {
 		if short.Err() != nil {
 			return run()
 		}
@@ -108,7 +108,7 @@ func holdBind(t *testing.T, client *redis.Client) (ran <-chan struct{}, release 
 	release = sync.OnceFunc(func() { close(released) })
 	t.Cleanup(release)
 	var held atomic.Bool
-	client.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCBindScript), Do: func(run func() error) error {
+	client.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.BindScript), Do: func(run func() error) error {
 		err := run()
 		if !held.Swap(true) {
 			close(done)

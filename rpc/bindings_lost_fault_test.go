@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -88,7 +88,7 @@ func TestAnUnbindWhoseReplyIsLostOwnedTheConnection(t *testing.T) {
 		_, err := node.Unbind(ctx, "x")
 		require.NoError(t, err)
 		before()
-		proxy.Drop(1, lab.Sent(&gen.RPCBindScript))
+		proxy.Drop(1, lab.Sent(&rpcscript.BindScript))
 		owned, err := node.Unbind(ctx, "x")
 		require.NoError(t, err)
 		require.Equal(t, what == "owned", owned, what)
@@ -104,7 +104,7 @@ func TestALostReplyHidesNoLostConnections(t *testing.T) {
 	t.Cleanup(func() { _ = lossy.Close() })
 	node := ownerOfX(t, lossy, name)
 	require.NoError(t, c.Del(ctx, "rpc:{"+name+"}:nodes", "rpc:{"+name+"}:k:x").Err())
-	proxy.Drop(1, lab.Sent(&gen.RPCJoinScript))
+	proxy.Drop(1, lab.Sent(&rpcscript.JoinScript))
 	heartbeat(t, node)
 	require.Equal(t, 1, node.DueBindings())
 	node.RenewDoubted(ctx)
@@ -120,7 +120,7 @@ func TestAHeartbeatThatEndsHalfWayHidesNoLostConnections(t *testing.T) {
 	node := ownerOfX(t, own, name)
 	require.NoError(t, c.Del(ctx, "rpc:{"+name+"}:nodes", "rpc:{"+name+"}:k:x").Err())
 	var failed atomic.Bool
-	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCJoinScript), Do: func(run func() error) error {
+	own.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.JoinScript), Do: func(run func() error) error {
 		if err := run(); err != nil || failed.Swap(true) {
 			return err
 		}

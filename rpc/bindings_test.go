@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -111,7 +111,7 @@ func TestRenewalsWaitForNoHeartbeat(t *testing.T) {
 	held, release := make(chan struct{}), make(chan struct{})
 	t.Cleanup(sync.OnceFunc(func() { close(release) }))
 	hold := sync.OnceFunc(func() { close(held) })
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCJoinScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.JoinScript), Do: func(run func() error) error {
 		hold()
 		<-release
 		return run()
@@ -136,7 +136,7 @@ func TestALostBindingIsTriedAgain(t *testing.T) {
 	require.NoError(t, b.Bind(ctx, "x"))
 	require.NoError(t, c.Del(ctx, "rpc:{"+name+"}:k:x").Err())
 	calls := 0
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCBindScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.BindScript), Do: func(run func() error) error {
 		if calls++; calls == 2 {
 			return refusal("OOM no memory")
 		}
@@ -159,7 +159,7 @@ func TestABindingThatIsGivenUpWhileItIsBoundAnew(t *testing.T) {
 	require.NoError(t, b.Bind(ctx, "x"))
 	require.NoError(t, c.Del(ctx, "rpc:{"+name+"}:k:x").Err())
 	calls := 0
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCBindScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.BindScript), Do: func(run func() error) error {
 		if calls++; calls == 2 {
 			_, err := b.Unbind(ctx, "x")
 			require.NoError(t, err)
@@ -191,7 +191,7 @@ func TestBindingsThatAreRenewed(t *testing.T) {
 	require.NoError(t, c.Del(ctx, "rpc:{"+name+"}:k:lost").Err())
 	require.NoError(t, c.PExpire(ctx, "rpc:{"+name+"}:k:own", time.Minute).Err())
 	once := false
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCBindScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.BindScript), Do: func(run func() error) error {
 		if !once {
 			once = true
 			if _, err := one.Unbind(ctx, "unbound"); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
@@ -97,7 +97,7 @@ func (e *evals) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 
 func (e *evals) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); len(args) > 1 && fmt.Sprint(args[1]) == lab.Digest(&gen.RPCCallScript) {
+		if args := cmd.Args(); len(args) > 1 && fmt.Sprint(args[1]) == lab.Digest(&rpcscript.CallScript) {
 			e.n.Add(1)
 		}
 		return next(ctx, cmd)

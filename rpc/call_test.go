@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -176,7 +176,7 @@ func TestNoResponderIsAnAnswerAndNotATimeout(t *testing.T) {
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
 	_, err := lab.Echo.Call(ctx, caller, "") // connects
 	require.ErrorIs(t, err, rpc.ErrNoResponders)
-	asked := countScripts(c, &gen.RPCFindScript, &gen.RPCCallScript, &gen.RPCDecideScript)
+	asked := countScripts(c, &rpcscript.FindScript, &rpcscript.CallScript, &rpcscript.DecideScript)
 	_, err = lab.Echo.Call(ctx, caller, "")
 	require.ErrorContains(t, err, "no node serves it")
 	require.Equal(t, []int64{1, 0, 0}, asked(), "one round trip, and nothing waits for the time-out of a minute")

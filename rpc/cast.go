@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -46,9 +46,9 @@ func (m Method[Req, Res]) cast(ctx context.Context, b *Bus, in Req, all bool) (i
 func (m Method[Req, Res]) sendCast(ctx context.Context, b *Bus, frame []byte, all bool) (int, error) {
 	deadline, _ := b.limit(ctx)
 	left := max(time.Until(deadline), time.Millisecond)
-	total, after, reason := 0, lua.Opt[string]{}, gen.RPCCastReason(0)
+	total, after, reason := 0, lua.Opt[string]{}, rpcscript.CastReason(0)
 	for {
-		r, err := gen.RPCCast(ctx, b.client, gen.RPCCastParams{
+		r, err := rpcscript.Cast(ctx, b.client, rpcscript.CastParams{
 			Nodes: b.keys.Nodes, Methods: b.keys.Methods, Method: m.name, After: after,
 			Start: int64(rand.IntN(1 << 30)),
 			Frame: frame, Outbox: b.keys.Outbox, Timeout: left, All: all, Shard: b.shard,
@@ -68,7 +68,7 @@ func (m Method[Req, Res]) sendCast(ctx context.Context, b *Bus, frame []byte, al
 	}
 }
 
-var castReasons = map[gen.RPCCastReason]gen.RPCDecideOutcome{
-	gen.RPCCastReasonNoLease:      gen.RPCDecideOutcomeNoLease,
-	gen.RPCCastReasonNoSubscriber: gen.RPCDecideOutcomeNoSubscriber,
+var castReasons = map[rpcscript.CastReason]rpcscript.DecideOutcome{
+	rpcscript.CastReasonNoLease:      rpcscript.DecideOutcomeNoLease,
+	rpcscript.CastReasonNoSubscriber: rpcscript.DecideOutcomeNoSubscriber,
 }

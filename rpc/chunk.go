@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/merge"
 	"github.com/luatomic/luatomic/internal/wire"
 )
@@ -63,7 +63,7 @@ func (b *Bus) sendChunk(ctx context.Context, w *work, seq uint64, body []byte) e
 	if len(frame) > inlineMax {
 		notice = b.notice(wire.PartStored, w.ID)
 	}
-	r, err := gen.RPCChunk(ctx, b.client, gen.RPCChunkParams{
+	r, err := rpcscript.Chunk(ctx, b.client, rpcscript.ChunkParams{
 		Record: b.keys.Record(w.ID), Chunks: b.keys.Chunks(w.ID), Node: b.Node(), Attempt: w.Attempt, Seq: int64(seq),
 		Frame: frame, Notice: notice, Outbox: b.keys.Outbox, Shard: b.shard,
 		Keep: max(time.Until(w.deadline), 0) + replyKept,
@@ -71,7 +71,7 @@ func (b *Bus) sendChunk(ctx context.Context, w *work, seq uint64, body []byte) e
 	switch {
 	case err != nil:
 		return fmt.Errorf("luatomic: stream %q: %w", w.Method, err)
-	case r != gen.RPCChunkResultAccepted:
+	case r != rpcscript.ChunkResultAccepted:
 		return errGivenUp
 	}
 	b.serving.sent(w, len(body))

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
@@ -26,7 +26,7 @@ func TestLateCallsShareAHeartbeat(t *testing.T) {
 	_, err := lab.Echo.Call(ctx, b, "x")
 	require.NoError(t, err)
 	var heartbeats atomic.Int64
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCJoinScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.JoinScript), Do: func(run func() error) error {
 		heartbeats.Add(1)
 		return run()
 	}})

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -199,7 +199,7 @@ func (d *directory) due(method string, age time.Duration) bool {
 
 // install replaces the nodes of a method by the rows that can be reached, unless the present list was asked for later
 // than the rows.
-func (d *directory) install(method string, asked time.Time, rows []gen.RPCFindRow) {
+func (d *directory) install(method string, asked time.Time, rows []rpcscript.FindRow) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if l := d.methods[method]; l != nil && l.asked.After(asked) {
@@ -207,7 +207,7 @@ func (d *directory) install(method string, asked time.Time, rows []gen.RPCFindRo
 	}
 	l := &listing{asked: asked, read: time.Now()}
 	for _, r := range rows {
-		if r.State != gen.RPCFindStateAlive {
+		if r.State != rpcscript.FindStateAlive {
 			continue
 		}
 		p := d.peers[r.Node]
@@ -258,11 +258,11 @@ const pageSize = 500
 
 // find reads the nodes of a method from the server, 500 in a round trip, and notes them. The client is for the first of
 // these round trips.
-func (b *Bus) find(ctx context.Context, client lua.Client, method string) ([]gen.RPCFindRow, error) {
-	var all []gen.RPCFindRow
+func (b *Bus) find(ctx context.Context, client lua.Client, method string) ([]rpcscript.FindRow, error) {
+	var all []rpcscript.FindRow
 	after, asked := lua.Opt[string]{}, time.Now()
 	for {
-		rows, err := gen.RPCFind(ctx, client, gen.RPCFindParams{
+		rows, err := rpcscript.Find(ctx, client, rpcscript.FindParams{
 			Nodes: b.keys.Nodes, Methods: b.keys.Methods, Method: method, After: after,
 			Caller: b.Node(), Outbox: b.keys.Outbox, Shard: b.shard,
 		})
@@ -315,14 +315,14 @@ func (d *directory) failed(method string) {
 }
 
 // reasonOf says why no node of the rows can take a call.
-func reasonOf(rows []gen.RPCFindRow) gen.RPCDecideOutcome {
-	reason := gen.RPCDecideOutcome(0)
+func reasonOf(rows []rpcscript.FindRow) rpcscript.DecideOutcome {
+	reason := rpcscript.DecideOutcome(0)
 	for _, r := range rows {
 		switch r.State {
-		case gen.RPCFindStateUnreachable:
-			return gen.RPCDecideOutcomeNoSubscriber
-		case gen.RPCFindStateDead:
-			reason = gen.RPCDecideOutcomeNoLease
+		case rpcscript.FindStateUnreachable:
+			return rpcscript.DecideOutcomeNoSubscriber
+		case rpcscript.FindStateDead:
+			reason = rpcscript.DecideOutcomeNoLease
 		}
 	}
 	return reason

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 )
 
 // Two calls that find no node ask for the list at once. The answer to the first one may come last: it replaces no newer
@@ -16,8 +16,8 @@ func TestAnOlderListOfNodesReplacesNoNewerOne(t *testing.T) {
 	var d directory
 	d.init()
 	asked := time.Now()
-	rows := func(node string) []gen.RPCFindRow {
-		return []gen.RPCFindRow{{Node: node, State: gen.RPCFindStateAlive}}
+	rows := func(node string) []rpcscript.FindRow {
+		return []rpcscript.FindRow{{Node: node, State: rpcscript.FindStateAlive}}
 	}
 	d.install("m", asked.Add(time.Second), rows("new"))
 	d.install("m", asked, rows("old"))

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -29,7 +29,7 @@ func TestAThousandNodes(t *testing.T) {
 		names[i] = fmt.Sprint("method", i)
 	}
 	names[0] = "echo"
-	beat := gen.RPCJoinParams{
+	beat := rpcscript.JoinParams{
 		Nodes: "rpc:{b}:nodes", About: "rpc:{b}:about", Methods: "rpc:{b}:methods", Serves: "rpc:{b}:serves",
 		Lease: time.Hour, Text: "{}", Outbox: "rpc:{b}:n:", Notice: []byte("P\x02"), Stay: time.Hour, Names: names,
 	}
@@ -37,13 +37,13 @@ func TestAThousandNodes(t *testing.T) {
 		batch := lua.NewBatch(c)
 		for i := range 100 {
 			beat.Node = fmt.Sprintf("node%04d", from+i)
-			gen.RPCJoinIn(batch, beat)
+			rpcscript.JoinIn(batch, beat)
 		}
 		require.NoError(t, batch.Exec(ctx))
 	}
 	require.NoError(t, c.ConfigResetStat(ctx).Err())
 	beat.Stay, beat.Names = 0, nil
-	lab.Must(gen.RPCJoin(ctx, c, beat))
+	lab.Must(rpcscript.Join(ctx, c, beat))
 	total := 0
 	for name, n := range lab.CommandCalls(t, c) {
 		if name != "config|resetstat" && name != "info" {

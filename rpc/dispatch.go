@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/internal/reuse"
@@ -170,15 +170,15 @@ func (b *Bus) withdraw(s *sending, w *waiter) (arrived, sure bool) {
 	}
 	p := b.cancellation(w)
 	p.Absent = true
-	r, err := gen.RPCCancel(s, b.client, p)
-	return r != gen.RPCCancelResultMissing, err == nil
+	r, err := rpcscript.Cancel(s, b.client, p)
+	return r != rpcscript.CancelResultMissing, err == nil
 }
 
 // seek gives the call to a node and returns the node. It returns no node and no error if the outcome of the call is
 // known.
 func (b *Bus) seek(s *sending, w *waiter) (node string, err error) {
 	trust, nap := false, clock.Backoff{First: 50 * time.Millisecond, Last: time.Second}
-	var found []gen.RPCFindRow
+	var found []rpcscript.FindRow
 	again := b.pending.search(w).sent
 	for searches, late := 0, 0; ; {
 		first, others, none := b.candidates(s, w, &searches, &found)
@@ -191,23 +191,23 @@ func (b *Bus) seek(s *sending, w *waiter) (node string, err error) {
 			return "", fmt.Errorf("luatomic: call %q: %w", w.method, err)
 		}
 		switch r.Outcome {
-		case gen.RPCDecideOutcomeSent, gen.RPCDecideOutcomeKnown:
+		case rpcscript.DecideOutcomeSent, rpcscript.DecideOutcomeKnown:
 			return r.Node, nil
-		case gen.RPCDecideOutcomeFull: // it is not notified, and asks again
+		case rpcscript.DecideOutcomeFull: // it is not notified, and asks again
 			if !clock.Sleep(s, nap.Next()) || s.Err() != nil {
 				return r.Node, nil
 			}
-		case gen.RPCDecideOutcomeLate:
+		case rpcscript.DecideOutcomeLate:
 			if late++; late > 2 || s.Err() != nil {
 				return "", fmt.Errorf("luatomic: call %q: it arrived after its end and has not run: %w", w.method,
 					context.DeadlineExceeded)
 			}
 			_ = b.readClock(asking{s}, given)
-		case gen.RPCDecideOutcomeNoLease, gen.RPCDecideOutcomeNoSubscriber:
+		case rpcscript.DecideOutcomeNoLease, rpcscript.DecideOutcomeNoSubscriber:
 			if none != nil {
 				return "", none
 			}
-			moving := r.Outcome == gen.RPCDecideOutcomeNoSubscriber && b.moving(asking{s})
+			moving := r.Outcome == rpcscript.DecideOutcomeNoSubscriber && b.moving(asking{s})
 			if w.targeted() || searches >= maxSearches {
 				if trust || !moving {
 					return "", refusal(w.method, r.Outcome)
@@ -229,9 +229,9 @@ func (b *Bus) decides(w *waiter, err error) bool {
 }
 
 // decided takes the outcome of a call that was made before.
-func (b *Bus) decided(w *waiter, r gen.RPCDecideResult) error {
+func (b *Bus) decided(w *waiter, r rpcscript.DecideResult) error {
 	switch r.Outcome {
-	case gen.RPCDecideOutcomeDone, gen.RPCDecideOutcomeLost:
+	case rpcscript.DecideOutcomeDone, rpcscript.DecideOutcomeLost:
 		if len(r.Frame) == 0 { // another caller with the same key found that the node is dead
 			b.pending.fail(w, lostCall(w.method, r.Node))
 			return nil
@@ -240,7 +240,7 @@ func (b *Bus) decided(w *waiter, r gen.RPCDecideResult) error {
 			return unreadable(w.method, "it is kept", err)
 		}
 		return nil
-	case gen.RPCDecideOutcomeOtherRequest:
+	case rpcscript.DecideOutcomeOtherRequest:
 		return fmt.Errorf("luatomic: call %q: %w", w.method, ErrKeyReused)
 	}
 	return fmt.Errorf("luatomic: call %q: it was given up: %w", w.method, context.Canceled)
@@ -249,7 +249,7 @@ func (b *Bus) decided(w *waiter, r gen.RPCDecideResult) error {
 // candidates returns the node to ask and the nodes to try after it. If all known nodes were tried, it reads the nodes
 // of the method.
 func (b *Bus) candidates(
-	s *sending, w *waiter, searches *int, found *[]gen.RPCFindRow,
+	s *sending, w *waiter, searches *int, found *[]rpcscript.FindRow,
 ) (first string, others []string, err error) {
 	if w.targeted() {
 		first, err = b.target(s, w)
@@ -284,9 +284,9 @@ func (b *Bus) candidates(
 }
 
 // reachedWhileMoving returns a node that has a lease and no subscriber, while the bus moves to another server.
-func (b *Bus) reachedWhileMoving(s *sending, found []gen.RPCFindRow, tried []string) string {
-	i := slices.IndexFunc(found, func(r gen.RPCFindRow) bool {
-		return r.State == gen.RPCFindStateUnreachable && !slices.Contains(tried, r.Node)
+func (b *Bus) reachedWhileMoving(s *sending, found []rpcscript.FindRow, tried []string) string {
+	i := slices.IndexFunc(found, func(r rpcscript.FindRow) bool {
+		return r.State == rpcscript.FindStateUnreachable && !slices.Contains(tried, r.Node)
 	})
 	if i < 0 || !b.moving(asking{s}) {
 		return ""
@@ -317,7 +317,7 @@ func (b *Bus) target(s *sending, w *waiter) (string, error) {
 // moment. Another script decides the unusual cases.
 func (b *Bus) give(
 	s *sending, w *waiter, first string, others []string, again, trust bool,
-) (gen.RPCDecideResult, error) {
+) (rpcscript.DecideResult, error) {
 	left := max(time.Until(w.deadline), time.Millisecond)
 	keep := left + callGrace
 	if w.Key != "" { // it has a time of its own, because others may wait for it
@@ -330,19 +330,19 @@ func (b *Bus) give(
 	}
 	ends := b.liveness.clock.after(left)
 	if !again && !trust {
-		r, err := gen.RPCCall(s, client, gen.RPCCallParams{
+		r, err := rpcscript.Call(s, client, rpcscript.CallParams{
 			Nodes: b.keys.Nodes, Record: w.record, Node: first, Caller: b.Node(), Outbox: b.keys.Outbox, Frame: w.frame,
 			Digest: w.digest, Left: left, Ends: ends, Keep: keep, Shard: b.shard,
 		})
 		err = w.given(s, client, err)
 		switch {
-		case err != nil || r == gen.RPCCallResultSent:
-			return gen.RPCDecideResult{Outcome: gen.RPCDecideOutcomeSent, Node: first}, err
-		case r == gen.RPCCallResultLate:
-			return gen.RPCDecideResult{Outcome: gen.RPCDecideOutcomeLate}, nil
+		case err != nil || r == rpcscript.CallResultSent:
+			return rpcscript.DecideResult{Outcome: rpcscript.DecideOutcomeSent, Node: first}, err
+		case r == rpcscript.CallResultLate:
+			return rpcscript.DecideResult{Outcome: rpcscript.DecideOutcomeLate}, nil
 		}
 	}
-	r, err := gen.RPCDecide(s, client, gen.RPCDecideParams{
+	r, err := rpcscript.Decide(s, client, rpcscript.DecideParams{
 		Nodes: b.keys.Nodes, Record: w.record, Node: first, Others: strings.Join(others, "\n"), Caller: b.Node(),
 		Outbox: b.keys.Outbox, Frame: w.frame, Digest: w.digest, Left: left, Ends: ends, Keep: keep,
 		Again: w.idempotent && !w.targeted(), Shard: b.shard, Trust: trust,

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -33,7 +33,7 @@ func TestRequestThatLingersDoesNotRunAgain(t *testing.T) {
 				ran.Add(1)
 				return s, nil
 			})
-			client, h := lab.HoldUp(t, &gen.RPCCallScript, after)
+			client, h := lab.HoldUp(t, &rpcscript.CallScript, after)
 			caller := lab.OpenBus(t, client, name, &rpc.Options{Timeout: 20 * time.Second})
 			require.NoError(t, caller.Ready(ctx))
 			first, cancel := context.WithTimeout(ctx, 5*time.Second) // its record is to expire
@@ -387,7 +387,7 @@ func TestARefusalBeforeTheServersAnswer(t *testing.T) {
 	lab.Soon(t, 20*time.Second, "the handler", entered)
 	lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
 	var first sync.Once
-	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCCallScript), Do: func(run func() error) error {
+	own.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.CallScript), Do: func(run func() error) error {
 		err := run()
 		first.Do(func() {
 			luatomictest.Eventually(t, 20*time.Second, "the refusal", func() bool { return caller.Refusals() > 0 })

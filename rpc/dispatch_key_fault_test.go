@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -50,7 +50,7 @@ func leaving(t *testing.T, c *redis.Client, name string) (entered <-chan struct{
 // asks reports when the script that decides about a call has an answer for the client.
 func asks(c *redis.Client) <-chan struct{} {
 	asked := make(chan struct{}, 100)
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCDecideScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.DecideScript), Do: func(run func() error) error {
 		defer func() { asked <- struct{}{} }()
 		return run()
 	}})
@@ -91,7 +91,7 @@ func TestACallOfAKeyThatAnotherCallerHasPlacedIsNotRefused(t *testing.T) {
 	lab.Soon(t, 20*time.Second, "the handler", busy)
 
 	refuse, letRefuse := gate(t)
-	full.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCReplyScript), Do: func(run func() error) error {
+	full.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.ReplyScript), Do: func(run func() error) error {
 		<-refuse
 		return run()
 	}})
@@ -100,7 +100,7 @@ func TestACallOfAKeyThatAnotherCallerHasPlacedIsNotRefused(t *testing.T) {
 		return strings.Count(c.Get(ctx, "rpc:{"+name+"}:r:k4:echo:orderK").Val(), "\t") == 2
 	})
 	look, letLook := gate(t)
-	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCFindScript), Do: func(run func() error) error {
+	own.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.FindScript), Do: func(run func() error) error {
 		<-look
 		return run()
 	}})
@@ -148,7 +148,7 @@ func TestACallThatRunsWhenItIsSentAgainIsNotRefused(t *testing.T) {
 	_, err := lab.Echo.Call(t.Context(), caller, "warm")
 	require.ErrorIs(t, err, rpc.ErrOverloaded)
 	var once sync.Once
-	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCCallScript), Do: func(run func() error) error {
+	own.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.CallScript), Do: func(run func() error) error {
 		err := run()
 		once.Do(func() {
 			luatomictest.Eventually(t, 20*time.Second, "the refusal", func() bool { return caller.Refusals() == 1 })
@@ -158,7 +158,7 @@ func TestACallThatRunsWhenItIsSentAgainIsNotRefused(t *testing.T) {
 		return err
 	}})
 	asked := asks(own)
-	proxy.Drop(1, lab.Sent(&gen.RPCCallScript))
+	proxy.Drop(1, lab.Sent(&rpcscript.CallScript))
 	called := startCall(t, lab.Echo, caller, "x")
 	require.Equal(t, "x", lab.Soon(t, 20*time.Second, "the handler", entered))
 	for range 2 { // the request is sent, and the record is asked

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -42,7 +42,7 @@ func TestNoCallIsRefusedWhileACopyIsOnItsWay(t *testing.T) {
 			if opts.Node != "" {
 				opts.Node = b.Node()
 			}
-			client, h := lab.HoldUp(t, &gen.RPCCallScript, 2*time.Second)
+			client, h := lab.HoldUp(t, &rpcscript.CallScript, 2*time.Second)
 			caller := lab.OpenBus(t, client, name, &rpc.Options{Lease: time.Minute, Timeout: time.Minute})
 			require.NoError(t, caller.Ready(ctx))
 			lease, err := c.ZScore(ctx, "rpc:{"+name+"}:nodes", b.Node()).Result()
@@ -52,7 +52,7 @@ func TestNoCallIsRefusedWhileACopyIsOnItsWay(t *testing.T) {
 			}
 			h.Holds, h.Delivers = func() { until(1) }, func() { until(lease) }
 			if is.ahead {
-				h.Ahead = &gen.RPCCancelScript
+				h.Ahead = &rpcscript.CancelScript
 			}
 			_, err = lab.Echo.CallWith(ctx, caller, "x", &opts)
 			h.Delivers()
@@ -88,13 +88,13 @@ func TestACallThatIsOverWhileACopyIsOnItsWayTimesOut(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	b := lab.Serving(t, lab.Echo, c, name, &rpc.Options{Lease: time.Minute}, lab.Upper)
-	require.NoError(t, lua.Preload(ctx, c, &gen.RPCCallScript))
-	client, h := lab.HoldUp(t, &gen.RPCCallScript, time.Millisecond)
+	require.NoError(t, lua.Preload(ctx, c, &rpcscript.CallScript))
+	client, h := lab.HoldUp(t, &rpcscript.CallScript, time.Millisecond)
 	caller := lab.OpenBus(t, lua.Direct(client), name, &rpc.Options{Lease: time.Minute})
 	require.NoError(t, caller.Ready(ctx))
 	h.Holds = func() { c.ZAdd(ctx, "rpc:{"+name+"}:nodes", redis.Z{Score: 1, Member: b.Node()}) }
 	deadline, attempts := time.Now().Add(2*time.Second), 0
-	client.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCCallScript), Do: func(run func() error) error {
+	client.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.CallScript), Do: func(run func() error) error {
 		err := run()
 		if attempts++; attempts == 2 {
 			time.Sleep(time.Until(deadline) + time.Millisecond)
@@ -121,7 +121,7 @@ type breaking struct {
 }
 
 func (c *cutReply) Write(p []byte) (int, error) {
-	if bytes.Contains(p, []byte(lab.Digest(&gen.RPCCallScript))) && c.by.armed.CompareAndSwap(true, false) {
+	if bytes.Contains(p, []byte(lab.Digest(&rpcscript.CallScript))) && c.by.armed.CompareAndSwap(true, false) {
 		c.on.Store(true)
 	}
 	return c.Conn.Write(p)

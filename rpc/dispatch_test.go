@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -207,39 +207,42 @@ func TestRPCScriptThatSends(t *testing.T) {
 	const frame = "60000 1\nf"
 	for name, test := range map[string]struct {
 		record, node, others string
-		change               func(p *gen.RPCDecideParams)
-		outcome              gen.RPCDecideOutcome
+		change               func(p *rpcscript.DecideParams)
+		outcome              rpcscript.DecideOutcome
 		at, left             string
 	}{
-		"the first one":        {"", "n", "n2", nil, gen.RPCDecideOutcomeSent, "n", "p1 n\n\tk\nf"},
-		"the next one":         {"", "dead", "far\nn2", nil, gen.RPCDecideOutcomeSent, "n2", "p1 n2\n\tk\nf"},
-		"dead":                 {"", "dead", "none", nil, gen.RPCDecideOutcomeNoLease, "", ""},
-		"without a subscriber": {"", "dead", "far", nil, gen.RPCDecideOutcomeNoSubscriber, "", ""},
-		"trusted": {"", "far", "n", func(p *gen.RPCDecideParams) { p.Trust = true },
-			gen.RPCDecideOutcomeSent, "far", "p1 far\n\tk\nf"},
-		"late":           {"", "n", "", func(p *gen.RPCDecideParams) { p.Ends = 1 }, gen.RPCDecideOutcomeLate, "", ""},
-		"pending":        {"p1 n\n\tk\nold", "n2", "", nil, gen.RPCDecideOutcomeKnown, "n", "p1 n\n\tk\nold"},
-		"another caller": {"p3 n\n\tx\nold", "n2", "", nil, gen.RPCDecideOutcomeKnown, "n", "p3 n\n\tx\tk\nold"},
-		"done":           {"d2 n\n\nreply", "n2", "", nil, gen.RPCDecideOutcomeDone, "n", "d2 n\n\nreply"},
-		"lost":           {"l1 n\n\n", "n2", "", nil, gen.RPCDecideOutcomeLost, "n", "l1 n\n\n"},
-		"cancelled":      {"x", "n2", "", nil, gen.RPCDecideOutcomeCancelled, "", "x"},
-		"another request": {"p1 n\nabc\tx\nold", "n2", "", nil, gen.RPCDecideOutcomeOtherRequest, "n",
+		"the first one":        {"", "n", "n2", nil, rpcscript.DecideOutcomeSent, "n", "p1 n\n\tk\nf"},
+		"the next one":         {"", "dead", "far\nn2", nil, rpcscript.DecideOutcomeSent, "n2", "p1 n2\n\tk\nf"},
+		"dead":                 {"", "dead", "none", nil, rpcscript.DecideOutcomeNoLease, "", ""},
+		"without a subscriber": {"", "dead", "far", nil, rpcscript.DecideOutcomeNoSubscriber, "", ""},
+		"trusted": {"", "far", "n", func(p *rpcscript.DecideParams) { p.Trust = true },
+			rpcscript.DecideOutcomeSent, "far", "p1 far\n\tk\nf"},
+		"late": {"", "n", "", func(p *rpcscript.DecideParams) { p.Ends = 1 }, rpcscript.DecideOutcomeLate,
+			"", ""},
+		"pending":        {"p1 n\n\tk\nold", "n2", "", nil, rpcscript.DecideOutcomeKnown, "n", "p1 n\n\tk\nold"},
+		"another caller": {"p3 n\n\tx\nold", "n2", "", nil, rpcscript.DecideOutcomeKnown, "n", "p3 n\n\tx\tk\nold"},
+		"done":           {"d2 n\n\nreply", "n2", "", nil, rpcscript.DecideOutcomeDone, "n", "d2 n\n\nreply"},
+		"lost":           {"l1 n\n\n", "n2", "", nil, rpcscript.DecideOutcomeLost, "n", "l1 n\n\n"},
+		"cancelled":      {"x", "n2", "", nil, rpcscript.DecideOutcomeCancelled, "", "x"},
+		"another request": {"p1 n\nabc\tx\nold", "n2", "", nil, rpcscript.DecideOutcomeOtherRequest, "n",
 			"p1 n\nabc\tx\nold"},
-		"the same request": {"d1 n\nabc\nreply", "n2", "", func(p *gen.RPCDecideParams) { p.Digest = "abc" },
-			gen.RPCDecideOutcomeDone, "n", "d1 n\nabc\nreply"},
-		"refused": {"r1 n\n\tx\nold", "n2", "n", nil, gen.RPCDecideOutcomeSent, "n2",
+		"the same request": {"d1 n\nabc\nreply", "n2", "", func(p *rpcscript.DecideParams) { p.Digest = "abc" },
+			rpcscript.DecideOutcomeDone, "n", "d1 n\nabc\nreply"},
+		"refused": {"r1 n\n\tx\nold", "n2", "n", nil, rpcscript.DecideOutcomeSent, "n2",
 			"p2 n2\n\tx\tk\nf"},
-		"refused, and no other node": {"r1 n\n\tk\nold", "n", "", nil, gen.RPCDecideOutcomeSent, "n", "p2 n\n\tk\nf"},
-		"orphaned": {"p1 dead\n\tk\nold", "n", "", nil, gen.RPCDecideOutcomeLost, "dead",
+		"refused, and no other node": {"r1 n\n\tk\nold", "n", "", nil, rpcscript.DecideOutcomeSent, "n",
+			"p2 n\n\tk\nf"},
+		"orphaned": {"p1 dead\n\tk\nold", "n", "", nil, rpcscript.DecideOutcomeLost, "dead",
 			"l1 dead\n\n"},
-		"orphaned, and may run again": {"p1 dead\n\tk\nold", "n", "", func(p *gen.RPCDecideParams) { p.Again = true },
-			gen.RPCDecideOutcomeSent, "n", "p2 n\n\tk\nf"},
-		"orphaned, and no other node": {"p1 dead\n\tk\nold", "dead", "", func(p *gen.RPCDecideParams) {
+		"orphaned, and may run again": {"p1 dead\n\tk\nold", "n", "",
+			func(p *rpcscript.DecideParams) { p.Again = true },
+			rpcscript.DecideOutcomeSent, "n", "p2 n\n\tk\nf"},
+		"orphaned, and no other node": {"p1 dead\n\tk\nold", "dead", "", func(p *rpcscript.DecideParams) {
 			p.Again = true
 		},
-			gen.RPCDecideOutcomeLost, "dead", "l1 dead\n\n"},
+			rpcscript.DecideOutcomeLost, "dead", "l1 dead\n\n"},
 		"too many callers": {"p1 n\n\t" + strings.Repeat("x", 3000) + "\nold", "n", "", nil,
-			gen.RPCDecideOutcomeFull, "n", "p1 n\n\t" + strings.Repeat("x", 3000) + "\nold"},
+			rpcscript.DecideOutcomeFull, "n", "p1 n\n\t" + strings.Repeat("x", 3000) + "\nold"},
 	} {
 		p := scriptcase.GivenTo(k, test.node)
 		p.Others, p.Caller = test.others, "k"
@@ -250,14 +253,14 @@ func TestRPCScriptThatSends(t *testing.T) {
 		if test.record != "" {
 			require.NoError(t, c.Set(ctx, p.Record, test.record, time.Hour).Err())
 		}
-		r, err := gen.RPCDecide(ctx, c, p)
+		r, err := rpcscript.Decide(ctx, c, p)
 		require.NoError(t, err, name)
 		require.Equal(t, []any{test.outcome.String(), test.at}, []any{r.Outcome.String(), r.Node}, name)
 		require.Equal(t, test.left, c.Get(ctx, p.Record).Val(), name)
 		if test.left != "" {
 			require.Positive(t, c.PTTL(ctx, p.Record).Val(), name)
 		}
-		if test.outcome == gen.RPCDecideOutcomeDone {
+		if test.outcome == rpcscript.DecideOutcomeDone {
 			require.Equal(t, "reply", string(r.Frame), name)
 		}
 	}
@@ -267,11 +270,11 @@ func TestRPCScriptThatSends(t *testing.T) {
 	require.IsType(t, &redis.Subscription{}, lab.Must(ps.Receive(ctx)))
 	p := scriptcase.GivenTo(k, "n")
 	require.NoError(t, c.Del(ctx, p.Record).Err())
-	require.Equal(t, gen.RPCDecideOutcomeSent, lab.Must(gen.RPCDecide(ctx, c, p)).Outcome)
+	require.Equal(t, rpcscript.DecideOutcomeSent, lab.Must(rpcscript.Decide(ctx, c, p)).Outcome)
 	require.Equal(t, "1 "+frame, lab.Must(ps.ReceiveMessage(ctx)).Payload)
 	require.NoError(t, c.Del(ctx, p.Record).Err())
 	p.Ends = c.Time(ctx).Val().Add(20 * time.Second).UnixMilli()
-	require.Equal(t, gen.RPCDecideOutcomeSent, lab.Must(gen.RPCDecide(ctx, c, p)).Outcome)
+	require.Equal(t, rpcscript.DecideOutcomeSent, lab.Must(rpcscript.Decide(ctx, c, p)).Outcome)
 	require.Regexp(t, "^1 (1[0-9]{4}|20000) 1\nf$", lab.Must(ps.ReceiveMessage(ctx)).Payload)
 }
 
@@ -302,7 +305,7 @@ func TestRPCScriptsForMany(t *testing.T) {
 			keys = append(keys, p+"nodes", p+"r:"+r.record)
 			args = append(args, r.node, "me", k, r.frame, "", "60000", r.ends, "3600000", "0")
 		}
-		return c.Eval(ctx, lab.Text(c, &gen.RPCCallScript), keys, args...).Int64Slice()
+		return c.Eval(ctx, lab.Text(c, &rpcscript.CallScript), keys, args...).Int64Slice()
 	}
 	out, err := call(row{"1", "a", "one", future}, row{"2", "b", "f", future}, row{"3", "dead", "f", future},
 		row{"known", "a", "f", future}, row{"4", "a", "f", past}, row{"5", "a", "five", future},
@@ -329,7 +332,7 @@ func TestRPCScriptsForMany(t *testing.T) {
 			keys = append(keys, p+"r:"+r.record)
 			args = append(args, r.node, "1", "", "d", r.frame, k, "60000", "0")
 		}
-		return c.Eval(ctx, lab.Text(c, &gen.RPCReplyScript), keys, args...).Int64Slice()
+		return c.Eval(ctx, lab.Text(c, &rpcscript.ReplyScript), keys, args...).Int64Slice()
 	}
 	out, err = reply(row{"1", "a", "one", ""}, row{"2", "a", "f", ""}, row{"3", "a", "f", ""},
 		row{"5", "a", "five", ""}, row{"1", "a", "again", ""})

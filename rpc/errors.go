@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/wire"
 )
 
@@ -106,12 +106,12 @@ func remoteError(a *wire.Answer) error {
 const reasonNoConnection = "no connection: no node owns it; bind it on a node first"
 
 // refusal is the error of a call that no node could take.
-func refusal(method string, outcome gen.RPCDecideOutcome) error {
+func refusal(method string, outcome rpcscript.DecideOutcome) error {
 	reason := "no node serves it"
 	switch outcome {
-	case gen.RPCDecideOutcomeNoLease:
+	case rpcscript.DecideOutcomeNoLease:
 		reason = "no lease: the nodes that served it, or the one that was named, are not alive"
-	case gen.RPCDecideOutcomeNoSubscriber:
+	case rpcscript.DecideOutcomeNoSubscriber:
 		reason = "no subscriber: the nodes that serve it are not connected"
 	}
 	return &NoRespondersError{Method: method, Reason: reason}

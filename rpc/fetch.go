@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
@@ -57,9 +57,9 @@ func (b *Bus) fetchCalls(s *session, reserved []*work) (later []*work, err error
 	rows, err := b.collect(ctx, ids, lua.Some(s.node))
 	for i, row := range rows {
 		switch row.State {
-		case gen.RPCCollectStateLater:
+		case rpcscript.CollectStateLater:
 			later = append(later, reserved[i])
-		case gen.RPCCollectStatePending:
+		case rpcscript.CollectStatePending:
 			b.admitFetched(s, row, reserved[i])
 		}
 	}
@@ -68,7 +68,7 @@ func (b *Bus) fetchCalls(s *session, reserved []*work) (later []*work, err error
 
 // admitFetched takes a request from its record, which is stored for callGrace longer than the request. The record of a
 // call with a key is stored for longer than its handler may take.
-func (b *Bus) admitFetched(s *session, row gen.RPCCollectRow, reserved *work) {
+func (b *Bus) admitFetched(s *session, row rpcscript.CollectRow, reserved *work) {
 	left := row.Left - callGrace
 	if left <= 0 {
 		return
@@ -87,14 +87,14 @@ func (b *Bus) admitFetched(s *session, row gen.RPCCollectRow, reserved *work) {
 
 // collect reads the records of calls, for a node or for a caller. A key that holds no record counts as missing and is
 // reported: the script stops at it, so the others are read without it.
-func (b *Bus) collect(ctx context.Context, ids []string, node lua.Opt[string]) ([]gen.RPCCollectRow, error) {
-	rows, err := gen.RPCCollect(ctx, b.client, gen.RPCCollectParams{Records: b.records(ids), Node: node})
-	if !errors.Is(err, lua.ErrWrongType) && !errors.Is(err, gen.ErrRPCCollectLayout) {
+func (b *Bus) collect(ctx context.Context, ids []string, node lua.Opt[string]) ([]rpcscript.CollectRow, error) {
+	rows, err := rpcscript.Collect(ctx, b.client, rpcscript.CollectParams{Records: b.records(ids), Node: node})
+	if !errors.Is(err, lua.ErrWrongType) && !errors.Is(err, rpcscript.ErrCollectLayout) {
 		return rows, err
 	}
 	if len(ids) == 1 {
 		b.report(ctx, fmt.Errorf("luatomic: read the record of call %s on bus %q: %w", ids[0], b.name, err))
-		return make([]gen.RPCCollectRow, 1), nil
+		return make([]rpcscript.CollectRow, 1), nil
 	}
 	half := len(ids) / 2
 	rows, err = b.collect(ctx, ids[:half], node)

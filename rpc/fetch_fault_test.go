@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -50,7 +50,7 @@ func TestAForeignRecordHoldsUpNoOtherRequest(t *testing.T) {
 	s.handlers.Wait()
 	require.Len(t, ran, 7)
 	require.Len(t, errs, 2)
-	require.ErrorIs(t, <-errs, gen.ErrRPCCollectLayout)
+	require.ErrorIs(t, <-errs, rpcscript.ErrCollectLayout)
 	require.ErrorIs(t, <-errs, lua.ErrWrongType)
 }
 

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -138,7 +138,7 @@ func (b *Bus) gather(ctx context.Context, c *outgoing) (*gathering, error) {
 }
 
 // findAll lists the nodes of the method. A large body is stored once for all of them, in the same round trip.
-func (b *Bus) findAll(ctx context.Context, c *outgoing, deadline time.Time) ([]gen.RPCFindRow, error) {
+func (b *Bus) findAll(ctx context.Context, c *outgoing, deadline time.Time) ([]rpcscript.FindRow, error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	if len(c.body) < besideMin {
@@ -154,10 +154,10 @@ func (b *Bus) findAll(ctx context.Context, c *outgoing, deadline time.Time) ([]g
 }
 
 // askAll makes a call to each node that is alive.
-func (b *Bus) askAll(ctx context.Context, g *gathering, c *outgoing, rows []gen.RPCFindRow, deadline time.Time) {
+func (b *Bus) askAll(ctx context.Context, g *gathering, c *outgoing, rows []rpcscript.FindRow, deadline time.Time) {
 	calls := make(chan *waiter, len(rows))
 	for _, r := range rows {
-		if r.State == gen.RPCFindStateDead {
+		if r.State == rpcscript.FindStateDead {
 			continue
 		}
 		one := *c
@@ -166,8 +166,8 @@ func (b *Bus) askAll(ctx context.Context, g *gathering, c *outgoing, rows []gen.
 		w.notify = g.came
 		g.missing[r.Node] = w
 		b.pending.expect(w)
-		if r.State == gen.RPCFindStateUnreachable && !b.moving(ctx) {
-			b.pending.fail(w, refusal(c.method, gen.RPCDecideOutcomeNoSubscriber))
+		if r.State == rpcscript.FindStateUnreachable && !b.moving(ctx) {
+			b.pending.fail(w, refusal(c.method, rpcscript.DecideOutcomeNoSubscriber))
 			continue
 		}
 		calls <- w

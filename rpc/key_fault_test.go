@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -47,7 +47,7 @@ func TestAReplyIsForItsRequest(t *testing.T) {
 	})
 	lab.Soon(t, 20*time.Second, "the first request", entered)
 	var held sync.Once
-	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCCallScript), Do: func(run func() error) error {
+	own.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.CallScript), Do: func(run func() error) error {
 		held.Do(func() {
 			close(leave)
 			lab.Soon(t, 20*time.Second, "the reply to the first request", answered)
@@ -270,7 +270,7 @@ func TestTheAnswerOfAKeyIsSentWhileTheKeyIsKept(t *testing.T) {
 	lua.Direct(own) // the hook sees no shared round trip
 	var refuses atomic.Bool
 	refuses.Store(true)
-	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCReplyScript), Do: func(run func() error) error {
+	own.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.ReplyScript), Do: func(run func() error) error {
 		if refuses.Load() {
 			return io.EOF
 		}
@@ -357,7 +357,7 @@ func TestALargeReplyIsForEachCallerOfAKey(t *testing.T) {
 	lab.Soon(t, 20*time.Second, "the request", entered)
 	waits := make(chan struct{})
 	known := sync.OnceFunc(func() { close(waits) })
-	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCDecideScript), Do: func(run func() error) error {
+	own.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.DecideScript), Do: func(run func() error) error {
 		defer known()
 		return run()
 	}})

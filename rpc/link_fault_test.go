@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
@@ -157,7 +157,7 @@ func TestASlowHeartbeatKeepsTheLink(t *testing.T) {
 	t.Cleanup(func() { _ = c.Close() })
 	var slow atomic.Int64
 	slow.Store(-1)
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCJoinScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.JoinScript), Do: func(run func() error) error {
 		err := run()
 		if slow.Add(-1) >= 0 {
 			time.Sleep(lease * 11 / 12) // longer than an echo may be out

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
@@ -295,7 +295,7 @@ func (b *Bus) announceUnless(ctx context.Context, needless func() bool) error {
 
 // join runs the script of a heartbeat, once for each 500 methods that are given.
 func (b *Bus) join(ctx context.Context, names []string, give bool) (fresh bool, err error) {
-	params := gen.RPCJoinParams{
+	params := rpcscript.JoinParams{
 		Nodes: b.keys.Nodes, About: b.keys.About, Methods: b.keys.Methods, Serves: b.keys.Serves, Node: b.Node(),
 		Lease: b.opts.Lease, Load: int64(b.load()), Text: b.describe(), Outbox: b.keys.Outbox,
 		Notice: b.notice(wire.Echo), Shard: b.shard,
@@ -309,7 +309,7 @@ func (b *Bus) join(ctx context.Context, names []string, give bool) (fresh bool, 
 		n := min(len(names), maxKeys)
 		params.Names = names[:n]
 		sent, again := time.Now(), resent.Note(false)
-		r, err := gen.RPCJoin(resent.Watch(ctx, &again), b.client, params)
+		r, err := rpcscript.Join(resent.Watch(ctx, &again), b.client, params)
 		b.liveness.doubt(give && (err != nil || bool(again)))
 		if r.Lapsed || bool(again) || err != nil && !errors.Is(err, lua.ErrNotExecuted) { // that may hide it
 			b.bindings.distrust()
@@ -378,7 +378,7 @@ func (b *Bus) leave(ctx context.Context, stay bool) bool {
 	if b.liveness.lock(locked) { // a heartbeat under way would bring the methods back
 		defer b.liveness.unlock()
 	}
-	_, err := gen.RPCLeave(leaving, b.client, gen.RPCLeaveParams{
+	_, err := rpcscript.Leave(leaving, b.client, rpcscript.LeaveParams{
 		Nodes: b.keys.Nodes, About: b.keys.About, Methods: b.keys.Methods, Serves: b.keys.Serves,
 		Node: b.Node(), Stay: stay,
 	})

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lua"
@@ -191,14 +191,14 @@ func TestReplicaDoesNotSayThatThereIsNoNode(t *testing.T) {
 	p := scriptcase.GivenTo(k, "n")
 	methods := "{" + k + "}:methods"
 	for name, call := range map[string]func(context.Context) error{
-		"decide": func(ctx context.Context) error { _, err := gen.RPCDecide(ctx, c, p); return err },
+		"decide": func(ctx context.Context) error { _, err := rpcscript.Decide(ctx, c, p); return err },
 		"find": func(ctx context.Context) error {
-			_, err := gen.RPCFind(ctx, c, gen.RPCFindParams{Nodes: p.Nodes, Methods: methods, Method: "x",
+			_, err := rpcscript.Find(ctx, c, rpcscript.FindParams{Nodes: p.Nodes, Methods: methods, Method: "x",
 				Caller: "me", Outbox: k})
 			return err
 		},
 		"cast": func(ctx context.Context) error {
-			_, err := gen.RPCCast(ctx, c, gen.RPCCastParams{Nodes: p.Nodes, Methods: methods, Method: "x",
+			_, err := rpcscript.Cast(ctx, c, rpcscript.CastParams{Nodes: p.Nodes, Methods: methods, Method: "x",
 				Frame: []byte("f"), Outbox: k, Timeout: time.Minute})
 			return err
 		},
@@ -240,8 +240,8 @@ func TestARepeatedHeartbeatDoesNotPutTheClockForward(t *testing.T) {
 	t.Parallel()
 	ctx, client, repeated := t.Context(), luatomictest.Client(t), false
 	bus := lab.Serving(t, lab.Echo, client, luatomictest.Namespace(t), &rpc.Options{Lease: time.Minute}, lab.Upper)
-	require.NoError(t, lua.Preload(ctx, client, &gen.RPCJoinScript))
-	client.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCJoinScript), Do: func(run func() error) error {
+	require.NoError(t, lua.Preload(ctx, client, &rpcscript.JoinScript))
+	client.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.JoinScript), Do: func(run func() error) error {
 		if !repeated {
 			repeated = true
 			time.Sleep(time.Second) // the time-out of a connection without a reply

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lua"
@@ -37,7 +37,7 @@ func (h *holdJoin) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 func (h *holdJoin) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		is := func(sha string) bool { return len(cmd.Args()) > 1 && fmt.Sprint(cmd.Args()[1]) == sha }
-		if h.armed.Load() && is(lab.Digest(&gen.RPCJoinScript)) {
+		if h.armed.Load() && is(lab.Digest(&rpcscript.JoinScript)) {
 			close(h.held)
 			h.armed.Store(false)
 			select {
@@ -46,7 +46,7 @@ func (h *holdJoin) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			}
 		}
 		err := next(ctx, cmd)
-		if is(lab.Digest(&gen.RPCLeaveScript)) {
+		if is(lab.Digest(&rpcscript.LeaveScript)) {
 			h.once.Do(func() { close(h.left) })
 		}
 		return err
@@ -114,17 +114,17 @@ func TestRPCScriptsOfACluster(t *testing.T) {
 	send := func() (out []string) {
 		require.NoError(t, c.Del(ctx, p.Record).Err())
 		require.NoError(t, scriptcase.Announced(ctx, c, k))
-		call := lab.Must(gen.RPCDecide(ctx, c, p))
-		found := lab.Must(gen.RPCFind(ctx, c, gen.RPCFindParams{Nodes: p.Nodes, Methods: "{" + k + "}:methods",
+		call := lab.Must(rpcscript.Decide(ctx, c, p))
+		found := lab.Must(rpcscript.Find(ctx, c, rpcscript.FindParams{Nodes: p.Nodes, Methods: "{" + k + "}:methods",
 			Method: "x",
 			Caller: "me", Outbox: k, Shard: true}))
-		cast := lab.Must(gen.RPCCast(ctx, c, gen.RPCCastParams{Nodes: p.Nodes, Methods: "{" + k + "}:methods",
+		cast := lab.Must(rpcscript.Cast(ctx, c, rpcscript.CastParams{Nodes: p.Nodes, Methods: "{" + k + "}:methods",
 			Method: "x",
 			Frame:  []byte("f"), Outbox: k, Timeout: time.Minute, Shard: true}))
 		require.NoError(t, scriptcase.Orphaned(ctx, c, k))
 		again := p
 		again.Again = true
-		rescue := lab.Must(gen.RPCDecide(ctx, c, again))
+		rescue := lab.Must(rpcscript.Decide(ctx, c, again))
 		return []string{call.Outcome.String(), found[0].State.String(), cast.Reason.String(), rescue.Outcome.String()}
 	}
 	listen := func(channel string) *redis.PubSub {
@@ -155,18 +155,19 @@ func TestNoticesOfAClusterAreSharded(t *testing.T) {
 	record, chunks := "{"+k+"}:r:1", "{"+k+"}:s:1"
 	for channel, send := range map[string]func() error{
 		k + "n": func() error {
-			_, err := gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: record, Outbox: k, Notice: []byte("m"),
+			_, err := rpcscript.Cancel(ctx, c, rpcscript.CancelParams{Record: record, Outbox: k, Notice: []byte("m"),
 				Mark: time.Minute, Shard: true})
 			return err
 		},
 		k + k: func() error {
-			_, err := gen.RPCChunk(ctx, c, gen.RPCChunkParams{Record: record, Chunks: chunks, Node: "n",
+			_, err := rpcscript.Chunk(ctx, c, rpcscript.ChunkParams{Record: record, Chunks: chunks, Node: "n",
 				Attempt: 1, Seq: 1,
 				Frame: []byte("m"), Outbox: k, Keep: time.Minute, Shard: true})
 			return err
 		},
 		k + "r": func() error {
-			_, err := gen.RPCRead(ctx, c, gen.RPCReadParams{Chunks: chunks, Read: 1, Count: 1, Notice: []byte("m"),
+			_, err := rpcscript.Read(ctx, c, rpcscript.ReadParams{Chunks: chunks, Read: 1, Count: 1,
+				Notice:  []byte("m"),
 				Channel: k + "r", Shard: true})
 			return err
 		},
@@ -237,7 +238,7 @@ func TestReadyWaitsForAMethodThatIsServedLater(t *testing.T) {
 	held, released := make(chan struct{}), make(chan struct{})
 	release := sync.OnceFunc(func() { close(released) })
 	t.Cleanup(release)
-	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCJoinScript), Do: func(run func() error) error {
+	own.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.JoinScript), Do: func(run func() error) error {
 		first.Do(func() {
 			close(held)
 			<-released
@@ -286,9 +287,9 @@ func TestANodeBeginsWithOneHeartbeat(t *testing.T) {
 	t.Parallel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	lua.Direct(c) // the hook sees no shared round trip
-	require.NoError(t, lua.Preload(t.Context(), c, &gen.RPCJoinScript))
+	require.NoError(t, lua.Preload(t.Context(), c, &rpcscript.JoinScript))
 	var beats atomic.Int64
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCJoinScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.JoinScript), Do: func(run func() error) error {
 		beats.Add(1)
 		return run()
 	}})

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/internal/wire"
 )
@@ -104,8 +104,8 @@ func (s *serving) describe(node *Node) {
 // leases and reports by the server's clock, about 1 MB of reports in a round trip. It needs no Run.
 func (b *Bus) Nodes(ctx context.Context) ([]Node, error) {
 	out := []Node{}
-	for p := (gen.RPCNodesParams{Nodes: b.keys.Nodes, About: b.keys.About}); ; {
-		rows, err := gen.RPCNodes(ctx, b.client, p)
+	for p := (rpcscript.NodesParams{Nodes: b.keys.Nodes, About: b.keys.About}); ; {
+		rows, err := rpcscript.Nodes(ctx, b.client, p)
 		if err != nil {
 			return nil, fmt.Errorf("luatomic: list nodes of bus %q: %w", b.name, err)
 		}
@@ -124,7 +124,7 @@ func (b *Bus) Nodes(ctx context.Context) ([]Node, error) {
 }
 
 // reported reads the report of a node. That of another version leaves all but the name and the lease empty.
-func reported(r gen.RPCNodesRow) (node Node) {
+func reported(r rpcscript.NodesRow) (node Node) {
 	_ = json.Unmarshal([]byte(r.Text), &node)
 	node.Node, node.Lease = r.Node, r.Left
 	return node

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lua"
@@ -17,11 +17,11 @@ import (
 	"github.com/luatomic/luatomic/rpc"
 )
 
-// These are the branches of rpc_join.lua, rpc_leave.lua, rpc_cast.lua and rpc_find.lua that a bus repairs by itself,
+// These are the branches of rpc/join.lua, rpc/leave.lua, rpc/cast.lua and rpc/find.lua that a bus repairs by itself,
 // with its next heartbeat or its next look.
 
-func joinOf(k string) gen.RPCJoinParams {
-	return gen.RPCJoinParams{Nodes: "{" + k + "}:nodes", About: "{" + k + "}:about", Methods: "{" + k + "}:methods",
+func joinOf(k string) rpcscript.JoinParams {
+	return rpcscript.JoinParams{Nodes: "{" + k + "}:nodes", About: "{" + k + "}:about", Methods: "{" + k + "}:methods",
 		Serves: "{" + k + "}:serves", Node: "n", Lease: time.Minute, Text: "{}", Outbox: k, Notice: []byte("P")}
 }
 
@@ -32,13 +32,13 @@ func TestAHeartbeatLeavesTheMethodsAsTheyAre(t *testing.T) {
 	join := joinOf(k)
 	keys := []string{join.About, join.Methods, join.Serves}
 	join.Stay, join.Names = time.Hour, []string{"x"}
-	lab.Must(gen.RPCJoin(ctx, c, join))
+	lab.Must(rpcscript.Join(ctx, c, join))
 	for _, key := range keys {
 		require.Greater(t, c.PTTL(ctx, key).Val(), 50*time.Minute, key)
 		require.NoError(t, c.PExpire(ctx, key, 30*time.Minute).Err())
 	}
 	join.Stay, join.Names = 0, nil
-	require.False(t, lab.Must(gen.RPCJoin(ctx, c, join)).Fresh)
+	require.False(t, lab.Must(rpcscript.Join(ctx, c, join)).Fresh)
 	for _, key := range keys {
 		left := c.PTTL(ctx, key).Val()
 		require.Greater(t, left, 20*time.Minute, key)
@@ -56,10 +56,10 @@ func TestAHeartbeatShortensNoKeyOfOtherNodes(t *testing.T) {
 	short := long
 	short.Node, short.Lease, short.Stay = "o", time.Minute, time.Minute
 	keys := []string{long.Nodes, long.About, long.Methods, long.Serves}
-	for _, first := range []gen.RPCJoinParams{long, short} {
+	for _, first := range []rpcscript.JoinParams{long, short} {
 		require.NoError(t, c.Del(ctx, keys...).Err())
-		for _, join := range []gen.RPCJoinParams{first, long, short} {
-			lab.Must(gen.RPCJoin(ctx, c, join))
+		for _, join := range []rpcscript.JoinParams{first, long, short} {
+			lab.Must(rpcscript.Join(ctx, c, join))
 			for _, key := range keys {
 				require.Positive(t, c.PTTL(ctx, key).Val(), "%s, by the first heartbeat", key)
 			}
@@ -92,7 +92,7 @@ func TestANodeThatCannotAnnounceItsMethodsAnnouncesNothing(t *testing.T) {
 			require.NoError(t, c.ZAdd(ctx, join.Nodes, redis.Z{Score: lab.Past, Member: "dead"}).Err())
 		}
 		join.Stay, join.Names = test.stay, test.names
-		_, err := gen.RPCJoin(ctx, c, join)
+		_, err := rpcscript.Join(ctx, c, join)
 		if !test.fails {
 			require.NoError(t, err, name)
 			continue
@@ -110,15 +110,15 @@ func TestANodeThatLeavesTakesNoMore(t *testing.T) {
 	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	require.NoError(t, scriptcase.Announced(ctx, c, k))
 	join := joinOf(k)
-	leave := gen.RPCLeaveParams{Nodes: join.Nodes, About: join.About, Methods: join.Methods, Serves: join.Serves,
+	leave := rpcscript.LeaveParams{Nodes: join.Nodes, About: join.About, Methods: join.Methods, Serves: join.Serves,
 		Node: "n", Stay: true, Names: []string{"x"}}
-	require.True(t, lab.Must(gen.RPCLeave(ctx, c, leave)))
+	require.True(t, lab.Must(rpcscript.Leave(ctx, c, leave)))
 	require.Equal(t, float64(lab.Future), c.ZScore(ctx, leave.Nodes, "n").Val())
 	leave.Names = nil
-	require.True(t, lab.Must(gen.RPCLeave(ctx, c, leave)))
+	require.True(t, lab.Must(rpcscript.Leave(ctx, c, leave)))
 	require.InDelta(t, lab.Future+0.999, c.ZScore(ctx, leave.Nodes, "n").Val(), 0.0005)
 	leave.Node = "gone"
-	require.False(t, lab.Must(gen.RPCLeave(ctx, c, leave)))
+	require.False(t, lab.Must(rpcscript.Leave(ctx, c, leave)))
 	require.ErrorIs(t, c.ZScore(ctx, leave.Nodes, "gone").Err(), redis.Nil)
 }
 
@@ -127,7 +127,7 @@ func TestACastReachesOneNodeOrAll(t *testing.T) {
 	t.Parallel()
 	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	require.NoError(t, scriptcase.Announced(ctx, c, k))
-	cast := gen.RPCCastParams{Nodes: "{" + k + "}:nodes", Methods: "{" + k + "}:methods", Method: "x",
+	cast := rpcscript.CastParams{Nodes: "{" + k + "}:nodes", Methods: "{" + k + "}:methods", Method: "x",
 		Frame:  []byte("f"),
 		Outbox: k, Timeout: time.Minute}
 	require.NoError(t, c.ZAdd(ctx, cast.Nodes, redis.Z{Score: lab.Future, Member: "o"}).Err())
@@ -137,7 +137,7 @@ func TestACastReachesOneNodeOrAll(t *testing.T) {
 	for all, want := range map[bool][]string{false: {"0 60000 1\nf"}, true: {"0 60000 1\nf", "0 60000 1\nf"}} {
 		cast.All = all
 		require.Equal(t, want, published(t, c, k, func() {
-			require.Equal(t, int64(len(want)), lab.Must(gen.RPCCast(ctx, c, cast)).Sent)
+			require.Equal(t, int64(len(want)), lab.Must(rpcscript.Cast(ctx, c, cast)).Sent)
 		}))
 	}
 }
@@ -152,10 +152,12 @@ func TestReplicaSaysThatANodeIsThere(t *testing.T) {
 	require.NoError(t, scriptcase.Announced(ctx, master, k))
 	lab.Replicated(t, master)
 	require.NoError(t, lab.Subscribe(ctx, t, c, k+"n"))
-	find := gen.RPCFindParams{Nodes: "{k}:nodes", Methods: "{k}:methods", Method: "x", Caller: "me", Outbox: k}
-	require.Equal(t, []gen.RPCFindRow{{Node: "n", State: gen.RPCFindStateAlive}}, lab.Must(gen.RPCFind(ctx, c, find)))
-	require.Equal(t, int64(1), lab.Must(gen.RPCCast(ctx, c, gen.RPCCastParams{Nodes: find.Nodes, Methods: find.Methods,
-		Method: "x", Frame: []byte("f"), Outbox: k, Timeout: time.Minute, All: true})).Sent)
+	find := rpcscript.FindParams{Nodes: "{k}:nodes", Methods: "{k}:methods", Method: "x", Caller: "me", Outbox: k}
+	require.Equal(t, []rpcscript.FindRow{{Node: "n", State: rpcscript.FindStateAlive}}, lab.Must(rpcscript.Find(ctx,
+		c, find)))
+	require.Equal(t, int64(1), lab.Must(rpcscript.Cast(ctx, c, rpcscript.CastParams{Nodes: find.Nodes,
+		Methods: find.Methods,
+		Method:  "x", Frame: []byte("f"), Outbox: k, Timeout: time.Minute, All: true})).Sent)
 }
 
 // A node whose lease had ended is to give its methods again: a search has removed what it served.
@@ -164,20 +166,20 @@ func TestANodeThatComesBackGivesItsMethods(t *testing.T) {
 	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	join := joinOf(k)
 	join.Stay, join.Names = time.Hour, []string{"x"}
-	lab.Must(gen.RPCJoin(ctx, c, join))
+	lab.Must(rpcscript.Join(ctx, c, join))
 	heartbeat := join
 	heartbeat.Stay, heartbeat.Names = 0, nil
-	require.False(t, lab.Must(gen.RPCJoin(ctx, c, heartbeat)).Fresh)
-	find := gen.RPCFindParams{Nodes: join.Nodes, Methods: join.Methods, Method: "x", Caller: "me", Outbox: k}
+	require.False(t, lab.Must(rpcscript.Join(ctx, c, heartbeat)).Fresh)
+	find := rpcscript.FindParams{Nodes: join.Nodes, Methods: join.Methods, Method: "x", Caller: "me", Outbox: k}
 	for _, end := range []func() error{
 		func() error { return c.ZAdd(ctx, join.Nodes, redis.Z{Score: lab.Past, Member: "n"}).Err() },
 		func() error { return c.Del(ctx, join.Nodes).Err() },
 	} {
 		require.NoError(t, end())
-		require.Equal(t, []gen.RPCFindRow{{Node: "n"}}, lab.Must(gen.RPCFind(ctx, c, find)))
-		require.True(t, lab.Must(gen.RPCJoin(ctx, c, heartbeat)).Fresh)
-		require.False(t, lab.Must(gen.RPCJoin(ctx, c, join)).Fresh)
-		require.Len(t, lab.Must(gen.RPCFind(ctx, c, find)), 1)
+		require.Equal(t, []rpcscript.FindRow{{Node: "n"}}, lab.Must(rpcscript.Find(ctx, c, find)))
+		require.True(t, lab.Must(rpcscript.Join(ctx, c, heartbeat)).Fresh)
+		require.False(t, lab.Must(rpcscript.Join(ctx, c, join)).Fresh)
+		require.Len(t, lab.Must(rpcscript.Find(ctx, c, find)), 1)
 	}
 }
 
@@ -186,7 +188,7 @@ func TestLargeReportsComeInSeveralReplies(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	lua.Direct(c) // the hook sees no shared round trip
-	require.NoError(t, lua.Preload(ctx, c, &gen.RPCNodesScript))
+	require.NoError(t, lua.Preload(ctx, c, &rpcscript.NodesScript))
 	b := lab.Must(rpc.NewBus(c, name, nil))
 	nodes, about := "rpc:{"+name+"}:nodes", "rpc:{"+name+"}:about"
 	text := `{"methods":["` + strings.Repeat("x", 400_000) + `"]}`
@@ -196,7 +198,7 @@ func TestLargeReportsComeInSeveralReplies(t *testing.T) {
 	}
 	require.NoError(t, c.ZAdd(ctx, nodes, redis.Z{Score: lab.Past, Member: "dead"}).Err())
 	replies := 0
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCNodesScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.NodesScript), Do: func(run func() error) error {
 		replies++
 		return run()
 	}})

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lua"
@@ -81,72 +81,74 @@ func TestRPCScriptsThatKeepLists(t *testing.T) {
 	for _, node := range []string{"n", "dead"} {
 		require.NoError(t, lab.Subscribe(ctx, t, c, k+node))
 	}
-	cast, err := gen.RPCCast(ctx, c, gen.RPCCastParams{Nodes: nodes, Methods: methods, Method: "x", Frame: []byte("f"),
+	cast, err := rpcscript.Cast(ctx, c, rpcscript.CastParams{Nodes: nodes, Methods: methods, Method: "x",
+		Frame:  []byte("f"),
 		Outbox: k, Timeout: time.Minute, All: true})
 	require.NoError(t, err)
 	require.Equal(t, int64(1), cast.Sent, "neither the dead nor the unreachable")
-	find := gen.RPCFindParams{Nodes: nodes, Methods: methods, Method: "x", Caller: k, Outbox: k}
-	rows := lab.Must(gen.RPCFind(ctx, c, find))
-	const alive, unreachable = gen.RPCFindStateAlive, gen.RPCFindStateUnreachable
-	require.Equal(t, []gen.RPCFindRow{{Node: "dead"}, {Node: "n", State: alive},
+	find := rpcscript.FindParams{Nodes: nodes, Methods: methods, Method: "x", Caller: k, Outbox: k}
+	rows := lab.Must(rpcscript.Find(ctx, c, find))
+	const alive, unreachable = rpcscript.FindStateAlive, rpcscript.FindStateUnreachable
+	require.Equal(t, []rpcscript.FindRow{{Node: "dead"}, {Node: "n", State: alive},
 		{Node: "unreachable", State: unreachable, Load: 250}}, rows)
-	rows = lab.Must(gen.RPCFind(ctx, c, find))
-	require.Equal(t, []gen.RPCFindRow{{Node: "n", State: alive}, {Node: "unreachable", State: unreachable, Load: 250}},
+	rows = lab.Must(rpcscript.Find(ctx, c, find))
+	require.Equal(t, []rpcscript.FindRow{{Node: "n", State: alive}, {Node: "unreachable", State: unreachable,
+		Load: 250}},
 		rows, "the dead one is removed")
 	find.After = lua.Some("n")
-	require.Len(t, lab.Must(gen.RPCFind(ctx, c, find)), 1, "what comes after n")
+	require.Len(t, lab.Must(rpcscript.Find(ctx, c, find)), 1, "what comes after n")
 
 	binding := "{" + k + "}:k:9"
-	bind := gen.RPCBindParams{Binding: binding, Nodes: nodes, Node: "n", From: lua.Some("other"), Keep: time.Hour}
-	require.False(t, lab.Must(gen.RPCBind(ctx, c, bind)).Bound, "taken from a node that does not own it")
+	bind := rpcscript.BindParams{Binding: binding, Nodes: nodes, Node: "n", From: lua.Some("other"), Keep: time.Hour}
+	require.False(t, lab.Must(rpcscript.Bind(ctx, c, bind)).Bound, "taken from a node that does not own it")
 	require.NoError(t, c.Set(ctx, binding, "n", time.Hour).Err())
-	free := gen.RPCBindParams{Binding: binding, Nodes: nodes, Node: "other"}
-	require.False(t, lab.Must(gen.RPCBind(ctx, c, free)).Bound, "freed by a node that does not own it")
+	free := rpcscript.BindParams{Binding: binding, Nodes: nodes, Node: "other"}
+	require.False(t, lab.Must(rpcscript.Bind(ctx, c, free)).Bound, "freed by a node that does not own it")
 	free.Node = "n"
-	require.True(t, lab.Must(gen.RPCBind(ctx, c, free)).Bound)
+	require.True(t, lab.Must(rpcscript.Bind(ctx, c, free)).Bound)
 	require.Zero(t, c.Exists(ctx, binding).Val())
 
 	require.NoError(t, scriptcase.Asked(ctx, c, k))
 	record := "{" + k + "}:r:1"
-	chunk := func(node string, attempt int64) gen.RPCChunkResult {
-		r, err := gen.RPCChunk(ctx, c, gen.RPCChunkParams{Record: record, Chunks: "{" + k + "}:s:9", Node: node,
+	chunk := func(node string, attempt int64) rpcscript.ChunkResult {
+		r, err := rpcscript.Chunk(ctx, c, rpcscript.ChunkParams{Record: record, Chunks: "{" + k + "}:s:9", Node: node,
 			Attempt: attempt, Seq: 1,
 			Frame: []byte("f"), Outbox: k, Keep: time.Hour})
 		require.NoError(t, err)
 		return r
 	}
-	require.Equal(t, gen.RPCChunkResultStale, chunk("other", 1))
-	require.Equal(t, gen.RPCChunkResultStale, chunk("n", 2))
-	require.Equal(t, gen.RPCChunkResultAccepted, chunk("n", 1))
+	require.Equal(t, rpcscript.ChunkResultStale, chunk("other", 1))
+	require.Equal(t, rpcscript.ChunkResultStale, chunk("n", 2))
+	require.Equal(t, rpcscript.ChunkResultAccepted, chunk("n", 1))
 	require.NoError(t, c.Set(ctx, record, "x", time.Hour).Err())
-	require.Equal(t, gen.RPCChunkResultMissing, chunk("n", 1), "given up")
+	require.Equal(t, rpcscript.ChunkResultMissing, chunk("n", 1), "given up")
 
 	// A dead node goes with its methods, one that comes back late stays and learns that it was not known.
 	require.NoError(t, c.ZAdd(ctx, nodes, redis.Z{Score: lab.Past, Member: "n"},
 		redis.Z{Score: lab.Past, Member: "dead"}).Err())
 	require.NoError(t, c.ZAdd(ctx, methods, redis.Z{Member: "x\x00dead"}, redis.Z{Member: "y\x00dead"}).Err())
 	require.NoError(t, c.HSet(ctx, serves, "dead\x000", "x", "dead\x001", "y").Err())
-	join := gen.RPCJoinParams{Nodes: nodes, About: about, Methods: methods, Serves: serves, Node: "n",
+	join := rpcscript.JoinParams{Nodes: nodes, About: about, Methods: methods, Serves: serves, Node: "n",
 		Lease: time.Minute,
 		Load:  500, Stay: time.Hour, Text: "{}", Outbox: k, Notice: []byte("P"), Names: []string{"x", "z"}}
-	require.False(t, lab.Must(gen.RPCJoin(ctx, c, join)).Fresh)
+	require.False(t, lab.Must(rpcscript.Join(ctx, c, join)).Fresh)
 	require.Equal(t, []string{"n", "unreachable"}, c.ZRange(ctx, nodes, 0, -1).Val())
 	_, load := math.Modf(c.ZScore(ctx, nodes, "n").Val())
 	require.InDelta(t, 0.5, load, 0.001)
 	require.Equal(t, []string{"w\x00other", "x\x00n", "x\x00unreachable", "xy\x00other", "z\x00n"},
 		c.ZRange(ctx, methods, 0, -1).Val())
 	require.Equal(t, map[string]string{"n\x000": "x\nz"}, c.HGetAll(ctx, serves).Val())
-	leave := gen.RPCLeaveParams{Nodes: nodes, About: about, Methods: methods, Serves: serves, Node: "n", Stay: true,
+	leave := rpcscript.LeaveParams{Nodes: nodes, About: about, Methods: methods, Serves: serves, Node: "n", Stay: true,
 		Names: []string{"z"}}
-	lab.Must(gen.RPCLeave(ctx, c, leave))
+	lab.Must(rpcscript.Leave(ctx, c, leave))
 	require.Equal(t, []string{"w\x00other", "x\x00n", "x\x00unreachable", "xy\x00other"},
 		c.ZRange(ctx, methods, 0, -1).Val(), "one method alone")
 	for _, stay := range []bool{true, false} {
 		leave.Stay, leave.Names = stay, nil
-		lab.Must(gen.RPCLeave(ctx, c, leave))
+		lab.Must(rpcscript.Leave(ctx, c, leave))
 		require.Equal(t, stay, c.ZScore(ctx, nodes, "n").Err() == nil, "it stays until its handlers are done")
 		require.ErrorIs(t, c.ZScore(ctx, methods, "x\x00n").Err(), redis.Nil)
 	}
 	join.Names = nil
-	require.True(t, lab.Must(gen.RPCJoin(ctx, c, join)).Fresh, "its methods are to be given")
+	require.True(t, lab.Must(rpcscript.Join(ctx, c, join)).Fresh, "its methods are to be given")
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -72,7 +72,7 @@ func TestHeartbeatsReportNoOutageAgain(t *testing.T) {
 	client := redis.NewClient(lab.Must(redis.ParseURL(proxy.URL())))
 	t.Cleanup(func() { _ = client.Close() })
 	var failed atomic.Int64
-	client.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCJoinScript), Do: func(run func() error) error {
+	client.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.JoinScript), Do: func(run func() error) error {
 		err := run()
 		if err != nil {
 			failed.Add(1)

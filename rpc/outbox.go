@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/unquoted"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
@@ -17,7 +17,7 @@ type outbox struct {
 	filled chan struct{}
 
 	mu        sync.Mutex
-	cancelled []gen.RPCCancelParams
+	cancelled []rpcscript.CancelParams
 	reminders map[string][]string // ids of requests by the node that should have them
 	notices   []outNotice
 }
@@ -59,8 +59,8 @@ func (b *Bus) cancel(w *waiter) {
 
 // cancellation returns the parameters that cancel a call. A copy of the request that is still on its way is refused
 // when it arrives: by the mark until the request's end, and by that end afterwards.
-func (b *Bus) cancellation(w *waiter) gen.RPCCancelParams {
-	return gen.RPCCancelParams{
+func (b *Bus) cancellation(w *waiter) rpcscript.CancelParams {
+	return rpcscript.CancelParams{
 		Record: w.record, Outbox: b.keys.Outbox, Notice: b.notice(wire.Cancelled, w.id), Shard: b.shard,
 		Mark: max(time.Until(w.deadline), 0) + replyKept,
 	}
@@ -101,12 +101,12 @@ func (b *Bus) flushOutbox(ctx context.Context) {
 // maxBatch is how many scripts share a pipeline.
 const maxBatch = 200
 
-func (b *Bus) sendCancelled(ctx context.Context, cancelled []gen.RPCCancelParams) {
+func (b *Bus) sendCancelled(ctx context.Context, cancelled []rpcscript.CancelParams) {
 	for len(cancelled) > 0 {
 		batch := lua.NewBatch(b.client)
 		n := min(len(cancelled), maxBatch)
 		for _, p := range cancelled[:n] {
-			gen.RPCCancelIn(batch, p)
+			rpcscript.CancelIn(batch, p)
 		}
 		cancelled = cancelled[n:]
 		if err := batch.Exec(ctx); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -31,31 +31,31 @@ func TestRPCGivenUpRequestIsNotSentAgain(t *testing.T) {
 	ps := c.Subscribe(ctx, name+"n")
 	defer ps.Close()
 	require.IsType(t, &redis.Subscription{}, lab.Must(ps.Receive(ctx)))
-	cancel := func() gen.RPCCancelResult {
-		return lab.Must(gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: p + "r:1", Outbox: name,
+	cancel := func() rpcscript.CancelResult {
+		return lab.Must(rpcscript.Cancel(ctx, c, rpcscript.CancelParams{Record: p + "r:1", Outbox: name,
 			Notice: []byte("X"), Mark: time.Minute}))
 	}
-	cancelAbsent := func() gen.RPCCancelResult {
-		return lab.Must(gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: p + "r:1", Outbox: name,
+	cancelAbsent := func() rpcscript.CancelResult {
+		return lab.Must(rpcscript.Cancel(ctx, c, rpcscript.CancelParams{Record: p + "r:1", Outbox: name,
 			Notice: []byte("X"), Mark: time.Minute, Absent: true}))
 	}
-	call := func() gen.RPCDecideOutcome {
-		return lab.Must(gen.RPCDecide(ctx, c, scriptcase.GivenTo(name, "n"))).Outcome
+	call := func() rpcscript.DecideOutcome {
+		return lab.Must(rpcscript.Decide(ctx, c, scriptcase.GivenTo(name, "n"))).Outcome
 	}
-	for record, want := range map[string]gen.RPCCancelResult{
-		"":                                 gen.RPCCancelResultMissing,
-		"p1 n\n\t" + name + "\nf":          gen.RPCCancelResultCancelled,
-		"d1 n\n\nreply":                    gen.RPCCancelResultDone,
-		"l1 n\n\n":                         gen.RPCCancelResultDone,
-		"r1 n\n\t" + name + "\nf":          gen.RPCCancelResultMissing,
-		"p2 other\n\t" + name + "\tb\nf\n": gen.RPCCancelResultCancelled,
+	for record, want := range map[string]rpcscript.CancelResult{
+		"":                                 rpcscript.CancelResultMissing,
+		"p1 n\n\t" + name + "\nf":          rpcscript.CancelResultCancelled,
+		"d1 n\n\nreply":                    rpcscript.CancelResultDone,
+		"l1 n\n\n":                         rpcscript.CancelResultDone,
+		"r1 n\n\t" + name + "\nf":          rpcscript.CancelResultMissing,
+		"p2 other\n\t" + name + "\tb\nf\n": rpcscript.CancelResultCancelled,
 	} {
 		require.NoError(t, scriptcase.Announced(ctx, c, name))
 		require.NoError(t, c.Del(ctx, p+"r:1").Err())
 		if record != "" {
 			require.NoError(t, c.Set(ctx, p+"r:1", record, time.Hour).Err())
 		}
-		if absent := cancelAbsent(); want != gen.RPCCancelResultMissing {
+		if absent := cancelAbsent(); want != rpcscript.CancelResultMissing {
 			require.Equal(t, want, absent, "%q", record)
 			require.Equal(t, record, c.Get(ctx, p+"r:1").Val(), "it is not changed")
 		} else {
@@ -63,13 +63,13 @@ func TestRPCGivenUpRequestIsNotSentAgain(t *testing.T) {
 			require.Equal(t, "x0", c.Get(ctx, p+"r:1").Val())
 		}
 		require.Equal(t, want, cancel(), "%q", record)
-		require.Equal(t, gen.RPCDecideOutcomeCancelled, call(), "%q", record)
+		require.Equal(t, rpcscript.DecideOutcomeCancelled, call(), "%q", record)
 		require.Equal(t, fmt.Sprintf("x%d", want), c.Get(ctx, p+"r:1").Val())
 		require.Equal(t, want, cancel(), "a repeat of %q", record)
 		require.InDelta(t, time.Minute, c.PTTL(ctx, p+"r:1").Val(), float64(10*time.Second))
-		reply := lab.Must(gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: p + "r:1", Node: "n",
+		reply := lab.Must(rpcscript.Reply(ctx, c, rpcscript.ReplyParams{Record: p + "r:1", Node: "n",
 			Attempt: 1, State: "d", Frame: []byte("f"), Outbox: name, Keep: time.Minute}))
-		require.Equal(t, gen.RPCReplyResultMissing, reply, "no caller reads it")
+		require.Equal(t, rpcscript.ReplyResultMissing, reply, "no caller reads it")
 	}
 }
 
@@ -81,9 +81,9 @@ func TestRPCCancelNotifiesTheNodeThatHasIt(t *testing.T) {
 	ps := c.Subscribe(ctx, name+"n")
 	defer ps.Close()
 	require.IsType(t, &redis.Subscription{}, lab.Must(ps.Receive(ctx)))
-	out := lab.Must(gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: "{" + name + "}:r:1",
+	out := lab.Must(rpcscript.Cancel(ctx, c, rpcscript.CancelParams{Record: "{" + name + "}:r:1",
 		Outbox: name, Notice: []byte("X1"), Mark: time.Minute}))
-	require.Equal(t, gen.RPCCancelResultCancelled, out)
+	require.Equal(t, rpcscript.CancelResultCancelled, out)
 	m, err := ps.ReceiveMessage(ctx)
 	require.NoError(t, err)
 	require.Equal(t, "X1", m.Payload)

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
@@ -90,7 +90,7 @@ func (scriptHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 func (h lateAnswer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if len(cmd.Args()) > 1 && fmt.Sprint(cmd.Args()[1]) == lab.Digest(&gen.RPCCallScript) {
+		if len(cmd.Args()) > 1 && fmt.Sprint(cmd.Args()[1]) == lab.Digest(&rpcscript.CallScript) {
 			select {
 			case <-time.After(h.d):
 			case <-h.over:

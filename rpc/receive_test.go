@@ -3,7 +3,7 @@ package rpc_test
 import (
 	"context"
 	"fmt"
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"math/rand/v2"
 	"strings"
@@ -266,13 +266,13 @@ func TestRequestsThatANodeDoesNotReadAreAnswered(t *testing.T) {
 		{"Q\x02\x01%d\x04echo\x40\x00\x00\x01b", rpc.CodeVersion, "r"},
 		{"Q\x02\x01%d\x04echo\x00\x00\x09\x02", rpc.CodeBadRequest, "d"},
 	} {
-		p := gen.RPCDecideParams{
+		p := rpcscript.DecideParams{
 			Nodes: "rpc:{" + name + "}:nodes", Record: fmt.Sprintf("rpc:{%s}:r:%d", name, i), Node: node.Node(),
 			Caller: "me",
 			Outbox: "rpc:{" + name + "}:n:", Frame: fmt.Appendf(nil, test.frame, i), Left: time.Minute,
 			Ends: scriptcase.FutureMilli, Keep: time.Minute,
 		}
-		require.Equal(t, gen.RPCDecideOutcomeSent, lab.Must(gen.RPCDecide(ctx, c, p)).Outcome)
+		require.Equal(t, rpcscript.DecideOutcomeSent, lab.Must(rpcscript.Decide(ctx, c, p)).Outcome)
 		answer := lab.Must(me.ReceiveMessage(ctx)).Payload
 		require.Regexp(t, "(?s)^0 0 [0-9]+\nE\x02\x01[0-2]."+test.code, answer)
 		require.True(t, strings.HasPrefix(c.Get(ctx, p.Record).Val(), test.state), "another node may run it, or not")

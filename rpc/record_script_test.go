@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -31,25 +31,25 @@ func TestARecordOfAnotherVersionIsRefused(t *testing.T) {
 		require.NoError(t, c.Set(ctx, record, other, time.Hour).Err())
 		_, err := lab.Echo.CallWith(ctx, b, "x", &rpc.CallOptions{Key: "order"})
 		refuses(err)
-		reply := gen.RPCReplyParams{Record: record, Node: b.Node(), Attempt: 1, State: "d", Outbox: name,
+		reply := rpcscript.ReplyParams{Record: record, Node: b.Node(), Attempt: 1, State: "d", Outbox: name,
 			Keep: time.Hour}
-		require.Contains(t, []gen.RPCReplyResult{gen.RPCReplyResultStale, gen.RPCReplyResultDuplicate},
-			lab.Must(gen.RPCReply(ctx, c, reply)))
-		chunk := gen.RPCChunkParams{Record: record, Chunks: "rpc:{" + name + "}:s:1", Node: b.Node(),
+		require.Contains(t, []rpcscript.ReplyResult{rpcscript.ReplyResultStale, rpcscript.ReplyResultDuplicate},
+			lab.Must(rpcscript.Reply(ctx, c, reply)))
+		chunk := rpcscript.ChunkParams{Record: record, Chunks: "rpc:{" + name + "}:s:1", Node: b.Node(),
 			Attempt: 1, Seq: 1,
 			Outbox: name, Keep: time.Hour}
-		require.Equal(t, gen.RPCChunkResultStale, lab.Must(gen.RPCChunk(ctx, c, chunk)))
-		_, err = gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: record, Outbox: name, Mark: time.Hour})
+		require.Equal(t, rpcscript.ChunkResultStale, lab.Must(rpcscript.Chunk(ctx, c, chunk)))
+		_, err = rpcscript.Cancel(ctx, c, rpcscript.CancelParams{Record: record, Outbox: name, Mark: time.Hour})
 		refuses(err)
-		rows, err := gen.RPCCollect(ctx, c, gen.RPCCollectParams{Records: []string{record}})
+		rows, err := rpcscript.Collect(ctx, c, rpcscript.CollectParams{Records: []string{record}})
 		if other[0] == 'p' {
 			refuses(err)
 		} else {
-			require.Equal(t, gen.RPCCollectStateMissing, lab.Must(rows, err)[0].State)
+			require.Equal(t, rpcscript.CollectStateMissing, lab.Must(rows, err)[0].State)
 		}
 		require.Equal(t, other, c.Get(ctx, record).Val())
 	}
 	require.NoError(t, c.Set(ctx, record, "p1 n\nno third line", time.Hour).Err())
-	_, err := gen.RPCCollect(ctx, c, gen.RPCCollectParams{Records: []string{record}, Node: lua.Some("n")})
+	_, err := rpcscript.Collect(ctx, c, rpcscript.CollectParams{Records: []string{record}, Node: lua.Some("n")})
 	refuses(err)
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/internal/unquoted"
 	"github.com/luatomic/luatomic/lua"
@@ -119,7 +119,7 @@ func (b *Bus) readSome(ctx context.Context, ids []string) (later []string, err e
 	}
 	rows, err := b.collect(ctx, ids, lua.Opt[string]{})
 	for i, row := range rows {
-		if row.State == gen.RPCCollectStateLater {
+		if row.State == rpcscript.CollectStateLater {
 			later = append(later, ids[i])
 			continue
 		}
@@ -130,9 +130,9 @@ func (b *Bus) readSome(ctx context.Context, ids []string) (later []string, err e
 
 // recorded handles what the record of a call said. calls are the calls that a node had when the record was read. An end
 // that no node has sent ends only these, not a later call with the same idempotency key.
-func (b *Bus) recorded(id string, calls []atNode, row gen.RPCCollectRow) {
+func (b *Bus) recorded(id string, calls []atNode, row rpcscript.CollectRow) {
 	switch row.State {
-	case gen.RPCCollectStateDone, gen.RPCCollectStateRefused, gen.RPCCollectStateLost:
+	case rpcscript.CollectStateDone, rpcscript.CollectStateRefused, rpcscript.CollectStateLost:
 		if len(row.Frame) == 0 { // another caller with the same key found that the node is dead
 			for _, call := range calls {
 				b.pending.lose(call, lostCall(call.method, row.Node))
@@ -142,11 +142,11 @@ func (b *Bus) recorded(id string, calls []atNode, row gen.RPCCollectRow) {
 				outcome{err: fmt.Errorf("luatomic: call %q: the reply that is stored cannot be read: %w",
 					b.pending.methodOf(id), err)})
 		}
-	case gen.RPCCollectStatePending:
+	case rpcscript.CollectStatePending:
 		if len(calls) > 0 {
 			b.outbox.remind(row.Node, id)
 		}
-	case gen.RPCCollectStateMissing: // Redis has lost it, so no reply can be accepted any more
+	case rpcscript.CollectStateMissing: // Redis has lost it, so no reply can be accepted any more
 		for _, call := range calls {
 			b.pending.lose(call, fmt.Errorf("luatomic: call %q: its record is lost, the handler may have run: "+
 				"%w: %s", call.method, ErrNodeLost, call.node))

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -353,7 +353,7 @@ func TestRPCDeadNodeWithoutMemory(t *testing.T) {
 	for range 2 {
 		lab.Soon(t, 20*time.Second, "the handler", entered)
 	}
-	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCDecideScript), Do: func(run func() error) error {
+	own.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.DecideScript), Do: func(run func() error) error {
 		err := run()
 		decided <- struct{}{}
 		return err

@@ -21,7 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/suspend"
 	"github.com/luatomic/luatomic/lua"
@@ -173,7 +173,7 @@ type lingererConn struct {
 }
 
 func (c *lingererConn) Write(p []byte) (int, error) {
-	if bytes.Contains(p, []byte(lab.Digest(&gen.RPCCallScript))) && c.l.next.CompareAndSwap(true, false) {
+	if bytes.Contains(p, []byte(lab.Digest(&rpcscript.CallScript))) && c.l.next.CompareAndSwap(true, false) {
 		h := lab.NewHeldUp(c.l.dial)
 		held := bytes.Clone(p)
 		_ = c.Close()

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
@@ -66,7 +66,7 @@ func TestAnOlderRecordEndsNoLaterCall(t *testing.T) {
 			}
 			first, stays := call(), call()
 			var later *waiter
-			c.AddHook(behind{&gen.RPCCollectScript, func() {
+			c.AddHook(behind{&rpcscript.CollectScript, func() {
 				b.pending.forget(first)
 				later = call()
 				b.pending.placed(stays, "another", 0)

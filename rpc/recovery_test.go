@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/scriptcase"
 	"github.com/luatomic/luatomic/lua"
@@ -25,25 +25,26 @@ func TestRPCScriptsThatDecide(t *testing.T) {
 	t.Parallel()
 	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	record := "{" + k + "}:r:1"
-	reply := func(node string, attempt int64, state string) gen.RPCReplyResult {
-		return lab.Must(gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: record, Node: node, Attempt: attempt,
+	reply := func(node string, attempt int64, state string) rpcscript.ReplyResult {
+		return lab.Must(rpcscript.Reply(ctx, c, rpcscript.ReplyParams{Record: record, Node: node, Attempt: attempt,
 			State: state,
 			Frame: []byte("r"), Outbox: k, Keep: time.Minute}))
 	}
 	for _, lost := range []string{"l1 old\n\n", "p2 n\n\tk\nf"} {
 		require.NoError(t, c.Set(ctx, record, lost, time.Hour).Err())
-		require.Equal(t, gen.RPCReplyResultStale, reply("old", 1, "d"), lost)
+		require.Equal(t, rpcscript.ReplyResultStale, reply("old", 1, "d"), lost)
 		require.Equal(t, lost, c.Get(ctx, record).Val())
 	}
-	require.Equal(t, gen.RPCReplyResultStale, reply("n", 1, "d"), "the attempt counts")
+	require.Equal(t, rpcscript.ReplyResultStale, reply("n", 1, "d"), "the attempt counts")
 	// A refused request keeps its callers, for the next node; a done one its digest, for the next caller.
 	for state, want := range map[string]string{"r": "r2 n\nabc\tk\nr", "d": "d2 n\nabc\nr", "l": "l2 n\nabc\nr"} {
 		require.NoError(t, c.Set(ctx, record, "p2 n\nabc\tk\nf", time.Hour).Err())
-		require.Equal(t, gen.RPCReplyResultAccepted, reply("n", 2, state))
+		require.Equal(t, rpcscript.ReplyResultAccepted, reply("n", 2, state))
 		require.Equal(t, want, c.Get(ctx, record).Val())
-		require.NotEqual(t, gen.RPCReplyResultAccepted, reply("n", 2, state))
+		require.NotEqual(t, rpcscript.ReplyResultAccepted, reply("n", 2, state))
 	}
-	out, err := gen.RPCReply(ctx, c, gen.RPCReplyParams{Record: record, Node: "n", Attempt: 2, State: "p", Outbox: k})
+	out, err := rpcscript.Reply(ctx, c, rpcscript.ReplyParams{Record: record, Node: "n", Attempt: 2, State: "p",
+		Outbox: k})
 	require.Error(t, err, out)
 
 	// A node gets its own requests, a caller only replies, and neither more than a megabyte.
@@ -53,20 +54,20 @@ func TestRPCScriptsThatDecide(t *testing.T) {
 		records = append(records, fmt.Sprint(record, i))
 		require.NoError(t, c.Set(ctx, records[i], "p1 n\n\t"+k+"\n"+large, time.Hour).Err())
 	}
-	collect := func(node lua.Opt[string]) (states []gen.RPCCollectState) {
-		for _, r := range lab.Must(gen.RPCCollect(ctx, c, gen.RPCCollectParams{Records: records, Node: node})) {
+	collect := func(node lua.Opt[string]) (states []rpcscript.CollectState) {
+		for _, r := range lab.Must(rpcscript.Collect(ctx, c, rpcscript.CollectParams{Records: records, Node: node})) {
 			states = append(states, r.State)
 		}
 		return states
 	}
-	const pending, later = gen.RPCCollectStatePending, gen.RPCCollectStateLater
-	require.Equal(t, []gen.RPCCollectState{pending, pending, pending, pending}, collect(lua.Opt[string]{}))
-	require.Equal(t, []gen.RPCCollectState{pending, pending, later, later}, collect(lua.Some("n")))
-	require.Equal(t, make([]gen.RPCCollectState, 4), collect(lua.Some("other")))
+	const pending, later = rpcscript.CollectStatePending, rpcscript.CollectStateLater
+	require.Equal(t, []rpcscript.CollectState{pending, pending, pending, pending}, collect(lua.Opt[string]{}))
+	require.Equal(t, []rpcscript.CollectState{pending, pending, later, later}, collect(lua.Some("n")))
+	require.Equal(t, make([]rpcscript.CollectState, 4), collect(lua.Some("other")))
 	for i, value := range []string{"d1 n\n\none", "r1 n\n\tk\ntwo", "l1 n\n\n", "x"} {
 		require.NoError(t, c.Set(ctx, records[i], value, time.Hour).Err())
 	}
-	rows := lab.Must(gen.RPCCollect(ctx, c, gen.RPCCollectParams{Records: records}))
+	rows := lab.Must(rpcscript.Collect(ctx, c, rpcscript.CollectParams{Records: records}))
 	require.Equal(t, []string{"done one", "refused two", "lost ", "missing "}, []string{
 		rows[0].State.String() + " " + string(rows[0].Frame), rows[1].State.String() + " " + string(rows[1].Frame),
 		rows[2].State.String() + " " + string(rows[2].Frame), rows[3].State.String() + " " + string(rows[3].Frame)})
@@ -79,15 +80,15 @@ func TestALostCallThatMayRunAgain(t *testing.T) {
 	ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	require.NoError(t, scriptcase.Announced(ctx, c, k))
 	record := "{" + k + "}:r:1"
-	decide := func(value string, again bool) gen.RPCDecideResult {
+	decide := func(value string, again bool) rpcscript.DecideResult {
 		require.NoError(t, c.Set(ctx, record, value, time.Hour).Err())
 		p := scriptcase.GivenTo(k, "n")
 		p.Again, p.Trust = again, true
-		return lab.Must(gen.RPCDecide(ctx, c, p))
+		return lab.Must(rpcscript.Decide(ctx, c, p))
 	}
-	require.Equal(t, gen.RPCDecideOutcomeLost, decide("l1 old\n\n", false).Outcome)
-	require.Equal(t, gen.RPCDecideOutcomeLost, decide("l1 old\n\nend", true).Outcome)
-	require.Equal(t, gen.RPCDecideOutcomeSent, decide("l1 old\n\n", true).Outcome)
+	require.Equal(t, rpcscript.DecideOutcomeLost, decide("l1 old\n\n", false).Outcome)
+	require.Equal(t, rpcscript.DecideOutcomeLost, decide("l1 old\n\nend", true).Outcome)
+	require.Equal(t, rpcscript.DecideOutcomeSent, decide("l1 old\n\n", true).Outcome)
 	require.Equal(t, "p2 n\n\t"+k+"\nf", c.Get(ctx, record).Val())
 }
 
@@ -188,9 +189,9 @@ func TestIdleStreamsAreAskedAboutOnceAndTogether(t *testing.T) {
 				if i == 0 {
 					roundTrips.Add(1)
 				}
-			case lab.OfScript(cmd, lab.Digest(&gen.RPCReadScript)):
+			case lab.OfScript(cmd, lab.Digest(&rpcscript.ReadScript)):
 				reads.Add(1)
-			case lab.OfScript(cmd, lab.Digest(&gen.RPCJoinScript)):
+			case lab.OfScript(cmd, lab.Digest(&rpcscript.JoinScript)):
 				heartbeats.Add(1)
 			}
 		}

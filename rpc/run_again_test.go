@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -104,7 +104,7 @@ func TestCallsWhileRunEnds(t *testing.T) {
 	require.NoError(t, b.Ready(ctx))
 	ending, end := make(chan struct{}), make(chan struct{})
 	var leaves atomic.Int32
-	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCLeaveScript), Do: func(run func() error) error {
+	own.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.LeaveScript), Do: func(run func() error) error {
 		if leaves.Add(1) == 2 { // the last step of Run
 			close(ending)
 			<-end
@@ -141,7 +141,7 @@ func TestABindDoesNotOutlastItsRun(t *testing.T) {
 	b := lab.NewBus(t, c, name, nil)
 	stop := lab.RunBus(t, b)
 	var again atomic.Bool
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCBindScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.BindScript), Do: func(run func() error) error {
 		err := run()
 		if !again.Swap(true) {
 			stop()

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -35,7 +35,7 @@ func TestACallThatEndsWithRunIsNotSentAnyMore(t *testing.T) {
 	var gone atomic.Bool
 	var attempts atomic.Int64
 	gone.Store(true)
-	for _, script := range []*lua.Script{&gen.RPCCallScript, &gen.RPCCancelScript} {
+	for _, script := range []*lua.Script{&rpcscript.CallScript, &rpcscript.CancelScript} {
 		own.AddHook(&lab.Around{Sha: lab.Digest(script), Do: func(run func() error) error {
 			attempts.Add(1)
 			if gone.Load() {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -145,7 +145,7 @@ func TestASlowServerWithdrawsANodeWithinTheGrace(t *testing.T) {
 			t.Parallel()
 			c, name := luatomictest.Client(t), luatomictest.Namespace(t)
 			lua.Direct(c) // the hook sees no shared round trip
-			c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCLeaveScript), Do: func(run func() error) error {
+			c.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.LeaveScript), Do: func(run func() error) error {
 				time.Sleep(1500 * time.Millisecond)
 				return run()
 			}})
@@ -207,7 +207,7 @@ func TestRunEndsWhileTheServerTakesNoAnswer(t *testing.T) {
 	own := luatomictest.Client(t)
 	lua.Direct(own) // the hook sees no shared round trip
 	tried := make(chan struct{}, 1)
-	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCReplyScript), Do: func(func() error) error {
+	own.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.ReplyScript), Do: func(func() error) error {
 		select {
 		case tried <- struct{}{}:
 		default:

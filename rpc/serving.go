@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/internal/reuse"
@@ -105,7 +105,7 @@ func (b *Bus) unserve(ctx context.Context, method string) error {
 // unannounce makes the server forget that the node serves the methods.
 func (b *Bus) unannounce(ctx context.Context, methods ...string) error {
 	again := resent.Note(false)
-	_, err := gen.RPCLeave(resent.Watch(ctx, &again), b.client, gen.RPCLeaveParams{
+	_, err := rpcscript.Leave(resent.Watch(ctx, &again), b.client, rpcscript.LeaveParams{
 		Nodes: b.keys.Nodes, About: b.keys.About, Methods: b.keys.Methods, Serves: b.keys.Serves,
 		Node: b.Node(), Stay: true, Names: methods,
 	})

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -29,7 +29,7 @@ func unlisted(t *testing.T, bus string, node *rpc.Bus) {
 func TestALateCopyOfAHeartbeatBringsNoMethodBack(t *testing.T) {
 	t.Parallel()
 	ctx, name := t.Context(), luatomictest.Namespace(t)
-	far, h := lab.HoldUp(t, &gen.RPCJoinScript, 500*time.Millisecond)
+	far, h := lab.HoldUp(t, &rpcscript.JoinScript, 500*time.Millisecond)
 	node, err := rpc.NewBus(far, name, &quick)
 	require.NoError(t, err)
 	require.NoError(t, lab.Echo.Serve(node, lab.Upper))
@@ -51,7 +51,7 @@ func TestAHeartbeatWithdrawsWhatUnserveCouldNot(t *testing.T) {
 	node := lab.Serving(t, lab.Echo, c, name, &quick, lab.Upper)
 	require.NoError(t, rpc.NewMethod[string, string]("other").Unserve(ctx, node), "the script is loaded")
 	short, cancel := context.WithCancel(ctx)
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCLeaveScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.LeaveScript), Do: func(run func() error) error {
 		if short.Err() != nil {
 			return run()
 		}

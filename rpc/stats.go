@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 )
 
 // Stats count what a Bus has seen since NewBus.
@@ -33,13 +33,13 @@ func (b *Bus) Stats() Stats {
 }
 
 // countReply counts a reply that changed nothing.
-func (c *counters) countReply(outcome gen.RPCReplyResult) {
+func (c *counters) countReply(outcome rpcscript.ReplyResult) {
 	switch outcome {
-	case gen.RPCReplyResultMissing:
+	case rpcscript.ReplyResultMissing:
 		c.late.Add(1)
-	case gen.RPCReplyResultDuplicate:
+	case rpcscript.ReplyResultDuplicate:
 		c.repeated.Add(1)
-	case gen.RPCReplyResultStale:
+	case rpcscript.ReplyResultStale:
 		c.stale.Add(1)
 	}
 }

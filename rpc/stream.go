@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/wire"
 )
@@ -309,13 +309,13 @@ func (p *pending) noteChecked(id string, resubscribed int64) {
 // freeChunks removes chunks that were read and notifies the node. It tries until the reply has come: until then the
 // node sends only as many parts as may be unread, and nothing else tells it that these were read.
 func (b *Bus) freeChunks(ctx context.Context, w *waiter, m readMark) {
-	p := gen.RPCReadParams{
+	p := rpcscript.ReadParams{
 		Chunks: b.keys.Chunks(w.id), Read: int64(m.last), Count: int64(m.count), Shard: b.shard,
 		Notice: b.notice(wire.ChunksRead, w.id, strconv.FormatUint(m.last, 10)), Channel: b.keys.Outbox + m.node,
 	}
 	retry := clock.Backoff{First: 20 * time.Millisecond, Last: time.Second}
 	for tries := 0; ; tries++ {
-		_, err := gen.RPCRead(ctx, b.client, p)
+		_, err := rpcscript.Read(ctx, b.client, p)
 		if err == nil {
 			return
 		}
@@ -341,7 +341,7 @@ func (b *Bus) readChunks(ctx context.Context, id string) {
 			return
 		}
 		before = from
-		frames, err := gen.RPCRead(ctx, b.client, gen.RPCReadParams{
+		frames, err := rpcscript.Read(ctx, b.client, rpcscript.ReadParams{
 			Chunks: b.keys.Chunks(id), From: int64(from), Count: maxKeys,
 		})
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -145,7 +145,7 @@ func TestAStreamEndsAlthoughItsPartsCannotBeRemoved(t *testing.T) {
 	lua.Direct(own) // the hook sees no shared round trip
 	caller := lab.OpenBus(t, own, name, &rpc.Options{Lease: time.Hour})
 	var refused atomic.Int64
-	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCReadScript), Do: func(func() error) error {
+	own.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.ReadScript), Do: func(func() error) error {
 		refused.Add(1)
 		return refusal("NOPERM this user has no permissions to run the 'hdel' command")
 	}})
@@ -175,7 +175,7 @@ func TestLateCopiesOfPartsDoNotHoldUpTheirStream(t *testing.T) {
 	sent := make(chan []any, 20)
 	nodes.AddHook(lab.Before(func(cmds ...redis.Cmder) {
 		for _, cmd := range cmds {
-			if digest := lab.Digest(&gen.RPCChunkScript); lab.OfScript(cmd, digest) {
+			if digest := lab.Digest(&rpcscript.ChunkScript); lab.OfScript(cmd, digest) {
 				words := slices.Clone(cmd.Args())
 				words[1] = digest // what stands there notes that the call is sent
 				sent <- words
@@ -184,7 +184,7 @@ func TestLateCopiesOfPartsDoNotHoldUpTheirStream(t *testing.T) {
 	}))
 	own.AddHook(lab.Before(func(cmds ...redis.Cmder) {
 		for _, cmd := range cmds {
-			if lab.OfScript(cmd, lab.Digest(&gen.RPCReadScript)) {
+			if lab.OfScript(cmd, lab.Digest(&rpcscript.ReadScript)) {
 				cmd.Args()[7] = "" // the notice
 			}
 		}

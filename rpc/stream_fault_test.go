@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -88,8 +88,8 @@ func TestPartsThatAreReadBeforeTheServersAnswer(t *testing.T) {
 	opts := &rpc.Options{Lease: 2 * time.Minute}
 	b := lab.Serving(t, lab.Echo, c, name, opts, lab.Upper)
 	caller := lab.OpenBus(t, luatomictest.Client(t), name, opts)
-	require.NoError(t, lua.Preload(t.Context(), c, &gen.RPCChunkScript))
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCChunkScript), Do: func(run func() error) error {
+	require.NoError(t, lua.Preload(t.Context(), c, &rpcscript.ChunkScript))
+	c.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.ChunkScript), Do: func(run func() error) error {
 		err := run()
 		select {
 		case <-read:
@@ -127,7 +127,7 @@ func TestAStreamWithoutItsPartsEndsWithRun(t *testing.T) {
 	c := luatomictest.Client(t)
 	lua.Direct(c) // the hook sees no shared round trip
 	reads := make(chan struct{}, 100)
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCReadScript), Do: func(func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.ReadScript), Do: func(func() error) error {
 		select {
 		case reads <- struct{}{}:
 		default:

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
@@ -39,7 +39,7 @@ func TestAPartWhoseReadFailsIsReadAgain(t *testing.T) {
 
 	own := luatomictest.Client(t)
 	var refused, looked, beats atomic.Int64
-	own.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCReadScript), Do: func(run func() error) error {
+	own.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.ReadScript), Do: func(run func() error) error {
 		if refused.Load() == 0 {
 			return refusal("ERR refused")
 		}
@@ -50,7 +50,7 @@ func TestAPartWhoseReadFailsIsReadAgain(t *testing.T) {
 			if cmd.Name() == "hexists" {
 				looked.CompareAndSwap(0, beats.Load())
 			}
-			if lab.OfScript(cmd, lab.Digest(&gen.RPCJoinScript)) {
+			if lab.OfScript(cmd, lab.Digest(&rpcscript.JoinScript)) {
 				beats.Add(1)
 			}
 		}
@@ -80,9 +80,9 @@ func TestAPartOfUnknownOutcomeEndsTheStream(t *testing.T) {
 	t.Parallel()
 	c, name, read := luatomictest.Client(t), luatomictest.Namespace(t), make(chan struct{})
 	lua.Direct(c) // the hook sees no shared round trip
-	require.NoError(t, lua.Preload(t.Context(), c, &gen.RPCChunkScript))
+	require.NoError(t, lua.Preload(t.Context(), c, &rpcscript.ChunkScript))
 	var tries atomic.Int64
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.RPCChunkScript), Do: func(run func() error) error {
+	c.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.ChunkScript), Do: func(run func() error) error {
 		switch tries.Add(1) {
 		case 1:
 			_ = run()
@@ -126,9 +126,9 @@ func TestAPartUnderAForeignNumberIsNotReadInALoop(t *testing.T) {
 	own.AddHook(lab.Before(func(cmds ...redis.Cmder) {
 		for _, cmd := range cmds {
 			switch {
-			case lab.OfScript(cmd, lab.Digest(&gen.RPCReadScript)):
+			case lab.OfScript(cmd, lab.Digest(&rpcscript.ReadScript)):
 				reads.Add(1)
-			case lab.OfScript(cmd, lab.Digest(&gen.RPCJoinScript)):
+			case lab.OfScript(cmd, lab.Digest(&rpcscript.JoinScript)):
 				beats.Add(1)
 			}
 		}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -189,7 +189,7 @@ func TestAStreamOfAMethodWithoutParts(t *testing.T) {
 	require.NoError(t, old.Serve(b, func(ctx context.Context, _ string, _ func(string) error) error {
 		info, _ := rpc.CallFrom(ctx)
 		answer := wire.Answer{ID: info.ID, Body: []byte(`"X"`)}
-		_, err := gen.RPCReply(ctx, c, gen.RPCReplyParams{
+		_, err := rpcscript.Reply(ctx, c, rpcscript.ReplyParams{
 			Record: "rpc:{" + name + "}:r:" + info.ID, Node: b.Node(), Attempt: 1,
 			State: "d", Frame: sealer.Seal(answer.Encode()), Outbox: "rpc:{" + name + "}:n:", Keep: time.Minute})
 		return err

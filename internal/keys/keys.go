@@ -37,7 +37,7 @@
 //	lock:{name}  string  fence, holder and lease as one text; expires
 //	lockq:{name} list    waiters for the lock in order of arrival; expires
 //
-//	sem:{name}   zset    the semaphore, see scripts/sem_acquire.lua; expires
+//	sem:{name}   zset    the semaphore, see scripts/lock/sem_acquire.lua; expires
 //	semq:{name}  zset    waiters for a permit, scored by arrival; expires
 //	rw:{name}, rwq:{name}  the same for a read-write lock
 //

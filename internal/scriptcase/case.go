@@ -13,7 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 )
@@ -60,16 +61,20 @@ func Requeues(ids ...string) QueueStep {
 }
 
 var AllScripts = slices.Concat(RpcScripts, []*lua.Script{
-	&gen.DelayedPromoteScript,
-	&gen.LockAcquireScript, &gen.LockExtendScript, &gen.LockLeaveScript, &gen.LockReleaseScript, &gen.LockTryScript,
-	&gen.LockForceScript, &gen.LockInfoScript, &gen.LockNoteScript, &gen.LockFenceScript, &gen.LockAcquireAllScript,
-	&gen.QueueAckScript, &gen.QueueBuryScript, &gen.QueueCancelScript, &gen.QueueControlScript, &gen.QueueExtendScript,
-	&gen.QueueFindScript, &gen.QueueMendScript, &gen.QueueNackScript,
-	&gen.QueuePeekScript, &gen.QueuePushScript, &gen.QueuePushBareScript, &gen.QueuePushManyScript,
-	&gen.QueuePushOneScript, &gen.QueueReclaimScript, &gen.QueueReportScript, &gen.QueueRequeueScript,
-	&gen.QueueRescheduleScript,
-	&gen.QueueStatsScript, &gen.QueueTakeScript, &gen.QueueTrimScript,
-	&gen.SemAcquireScript, &gen.SemExtendScript, &gen.SemInfoScript, &gen.SemReleaseScript, &gen.SemResizeScript,
+	&queuescript.PromoteScript,
+	&lockscript.AcquireScript, &lockscript.ExtendScript, &lockscript.LeaveScript, &lockscript.ReleaseScript,
+	&lockscript.TryScript,
+	&lockscript.ForceScript, &lockscript.InfoScript, &lockscript.NoteScript, &lockscript.FenceScript,
+	&lockscript.AcquireAllScript,
+	&queuescript.AckScript, &queuescript.BuryScript, &queuescript.CancelScript, &queuescript.ControlScript,
+	&queuescript.ExtendScript,
+	&queuescript.FindScript, &queuescript.MendScript, &queuescript.NackScript,
+	&queuescript.PeekScript, &queuescript.PushScript, &queuescript.PushBareScript, &queuescript.PushManyScript,
+	&queuescript.PushOneScript, &queuescript.ReclaimScript, &queuescript.ReportScript, &queuescript.RequeueScript,
+	&queuescript.RescheduleScript,
+	&queuescript.StatsScript, &queuescript.TakeScript, &queuescript.TrimScript,
+	&lockscript.SemAcquireScript, &lockscript.SemExtendScript, &lockscript.SemInfoScript,
+	&lockscript.SemReleaseScript, &lockscript.SemResizeScript,
 })
 
 type Recorder struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -58,7 +58,7 @@ func lockCalls() []ScriptCall {
 	show := func(v any, err error) (string, error) { return fmt.Sprintf("%+v", v), err }
 	acquire := func(entry string) func(context.Context, lua.Client, string) (string, error) {
 		return func(ctx context.Context, c lua.Client, k string) (string, error) {
-			v, err := gen.LockAcquire(ctx, c, gen.LockAcquireParams{
+			v, err := lockscript.Acquire(ctx, c, lockscript.AcquireParams{
 				Lock: "lock:{" + k + "}", Queue: "lockq:{" + k + "}", Own: Own("me"), TTL: time.Minute, Entry: entry,
 				Channel: "c:" + k + ":",
 			})
@@ -66,12 +66,13 @@ func lockCalls() []ScriptCall {
 		}
 	}
 	release := func(ctx context.Context, c lua.Client, k string) (string, error) {
-		return show(gen.LockRelease(ctx, c, gen.LockReleaseParams{Lock: "lock:{" + k + "}", Queue: "lockq:{" + k + "}",
+		return show(lockscript.Release(ctx, c, lockscript.ReleaseParams{Lock: "lock:{" + k + "}",
+			Queue: "lockq:{" + k + "}",
 			Owner: "me", Whole: HeldByMe, Channel: "c:" + k + ":"}))
 	}
 	force := func(owner string) func(context.Context, lua.Client, string) (string, error) {
 		return func(ctx context.Context, c lua.Client, k string) (string, error) {
-			_, err := gen.LockForce(ctx, c, gen.LockForceParams{
+			_, err := lockscript.Force(ctx, c, lockscript.ForceParams{
 				Lock: "lock:{" + k + "}", Queue: "lockq:{" + k + "}", Fence: 7, Owner: owner, Own: Own(owner),
 				Life: time.Minute, Channel: "c:" + k + ":",
 			})
@@ -79,43 +80,48 @@ func lockCalls() []ScriptCall {
 		}
 	}
 	try := func(ctx context.Context, c lua.Client, k string) (string, error) {
-		v, err := gen.LockTry(ctx, c, gen.LockTryParams{Lock: "lock:{" + k + "}", Own: Own("me"), Life: time.Minute})
+		v, err := lockscript.Try(ctx, c, lockscript.TryParams{Lock: "lock:{" + k + "}", Own: Own("me"),
+			Life: time.Minute})
 		return v.State.String(), err
 	}
 	return []ScriptCall{
-		{&gen.LockTryScript, try, None, nil},
-		{&gen.LockTryScript, try, LockOf("2 7 0 - - 0 0 ", time.Hour), nil},
-		{&gen.LockTryScript, try, LockOf(HeldByOther, time.Hour), nil},
-		{&gen.LockAcquireScript, acquire(""), None, nil},
-		{&gen.LockAcquireScript, acquire(""), LockOf(WantedOther, 0, EntryOf("x"), EntryOf("y")), nil},
-		{&gen.LockAcquireScript, acquire(EntryOf("me")), LockOf(HeldByOther, time.Hour), nil},
-		{&gen.LockAcquireScript, acquire(EntryOf("me")), LockOf(WantedOther, 0, EntryOf("x"), EntryOf("y")), nil},
-		{&gen.LockExtendScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			return show(gen.LockExtend(ctx, c, gen.LockExtendParams{Lock: "lock:{" + k + "}", Owner: "me",
+		{&lockscript.TryScript, try, None, nil},
+		{&lockscript.TryScript, try, LockOf("2 7 0 - - 0 0 ", time.Hour), nil},
+		{&lockscript.TryScript, try, LockOf(HeldByOther, time.Hour), nil},
+		{&lockscript.AcquireScript, acquire(""), None, nil},
+		{&lockscript.AcquireScript, acquire(""), LockOf(WantedOther, 0, EntryOf("x"), EntryOf("y")), nil},
+		{&lockscript.AcquireScript, acquire(EntryOf("me")), LockOf(HeldByOther, time.Hour), nil},
+		{&lockscript.AcquireScript, acquire(EntryOf("me")), LockOf(WantedOther, 0, EntryOf("x"), EntryOf("y")), nil},
+		{&lockscript.ExtendScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			return show(lockscript.Extend(ctx, c, lockscript.ExtendParams{Lock: "lock:{" + k + "}", Owner: "me",
 				TTL: time.Minute}))
 		}, LockOf(GrantedMe, time.Hour, EntryOf("x.1")), nil},
-		{&gen.LockLeaveScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			return show(gen.LockLeave(ctx, c, gen.LockLeaveParams{Lock: "lock:{" + k + "}", Queue: "lockq:{" + k + "}",
+		{&lockscript.LeaveScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			return show(lockscript.Leave(ctx, c, lockscript.LeaveParams{Lock: "lock:{" + k + "}",
+				Queue: "lockq:{" + k + "}",
 				Owner: "me", Entry: EntryOf("me"), Channel: "c:" + k + ":"}))
 		}, LockOf(WantedMe, time.Hour, EntryOf("x"), EntryOf("me")), nil},
-		{&gen.LockNoteScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			return show(gen.LockNote(ctx, c, gen.LockNoteParams{Lock: "lock:{" + k + "}", Owner: "me", Text: "new"}))
+		{&lockscript.NoteScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			return show(lockscript.Note(ctx, c, lockscript.NoteParams{Lock: "lock:{" + k + "}", Owner: "me",
+				Text: "new"}))
 		}, LockOf(HeldByMe, time.Hour), nil},
-		{&gen.LockFenceScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			return show(gen.LockFence(ctx, c, gen.LockFenceParams{Lock: "lock:{" + k + "}", Owner: "me", Least: 8}))
+		{&lockscript.FenceScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			return show(lockscript.Fence(ctx, c, lockscript.FenceParams{Lock: "lock:{" + k + "}", Owner: "me",
+				Least: 8}))
 		}, LockOf(HeldByMe, time.Hour), nil},
-		{&gen.LockReleaseScript, release, LockOf(HeldByMe, time.Hour), []string{"queue"}},
-		{&gen.LockReleaseScript, release, LockOf(WantedMe, time.Hour, EntryOf("x"), EntryOf("y")), nil},
-		{&gen.LockForceScript, force("-"), LockOf(WantedMe, time.Hour, EntryOf("x")), nil},
-		{&gen.LockForceScript, force("me"), LockOf(WantedOther, time.Hour, EntryOf("x")), nil},
-		{&gen.LockInfoScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			v, err := gen.LockInfo(ctx, c, gen.LockInfoParams{Lock: "lock:{" + k + "}", Queue: "lockq:{" + k + "}",
-				Max: 10})
+		{&lockscript.ReleaseScript, release, LockOf(HeldByMe, time.Hour), []string{"queue"}},
+		{&lockscript.ReleaseScript, release, LockOf(WantedMe, time.Hour, EntryOf("x"), EntryOf("y")), nil},
+		{&lockscript.ForceScript, force("-"), LockOf(WantedMe, time.Hour, EntryOf("x")), nil},
+		{&lockscript.ForceScript, force("me"), LockOf(WantedOther, time.Hour, EntryOf("x")), nil},
+		{&lockscript.InfoScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			v, err := lockscript.Info(ctx, c, lockscript.InfoParams{Lock: "lock:{" + k + "}",
+				Queue: "lockq:{" + k + "}",
+				Max:   10})
 			return fmt.Sprint(v.Held, v.Fence, v.Owner, v.Note, v.Waiting, v.Entries), err
 		}, LockOf(WantedMe, time.Hour, EntryOf("x")), nil},
-		{&gen.LockAcquireAllScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			v, err := gen.LockAcquireAll(ctx, c,
-				gen.LockAcquireAllParams{Locks: []string{"lock:{" + k + "}", "lock:{" + k + "}:2"}, Own: Own("me"),
+		{&lockscript.AcquireAllScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			v, err := lockscript.AcquireAll(ctx, c,
+				lockscript.AcquireAllParams{Locks: []string{"lock:{" + k + "}", "lock:{" + k + "}:2"}, Own: Own("me"),
 					Life: time.Minute})
 			return fmt.Sprint(v.Blocked), err
 		}, LockOf(WantedOther, 0), nil},

@@ -8,15 +8,15 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 )
 
 // TakeQueue are the keys of a queue in a take, and a lease of a minute.
-func TakeQueue(prefix, receipt string) gen.QueueTakeQueue {
+func TakeQueue(prefix, receipt string) queuescript.TakeQueue {
 	k := func(s string) string { return prefix + ":" + s }
-	return gen.QueueTakeQueue{
+	return queuescript.TakeQueue{
 		Ready: k("r"), Scheduled: k("s"), Bodies: k("b"), Leases: k("l"), Failures: k("n"), Control: k("c"),
 		Wake: k("w"), Options: k("o"), Receipt: k("i:" + receipt), Dead: k("d"), Lease: time.Minute,
 	}
@@ -28,8 +28,8 @@ func QueueKeys(k string) (r, s, b, l, n, d string) {
 }
 
 // PushKeys are the keys of the queue with that tag for a push to several.
-func PushKeys(tag string) gen.QueuePushManyQueue {
-	return gen.QueuePushManyQueue{Ready: tag + ":r", Scheduled: tag + ":s", Bodies: tag + ":b", Leases: tag + ":l",
+func PushKeys(tag string) queuescript.PushManyQueue {
+	return queuescript.PushManyQueue{Ready: tag + ":r", Scheduled: tag + ":s", Bodies: tag + ":b", Leases: tag + ":l",
 		Failures: tag + ":n",
 		Unique:   tag + ":u", Expiry: tag + ":ux", Control: tag + ":c", Wake: tag + ":w", Options: tag + ":o"}
 }
@@ -62,12 +62,12 @@ func peekCalls() []ScriptCall {
 	var calls []ScriptCall
 	states := []string{"ready", "scheduled", "leases", "dead"}
 	for i := range states {
-		calls = append(calls, ScriptCall{&gen.QueuePeekScript,
+		calls = append(calls, ScriptCall{&queuescript.PeekScript,
 			func(ctx context.Context, c lua.Client, k string) (string, error) {
 				r, s, b, l, n, d := QueueKeys(k)
-				v, err := gen.QueuePeek(ctx, c, gen.QueuePeekParams{Ready: r, Scheduled: s, Leases: l, Dead: d,
+				v, err := queuescript.Peek(ctx, c, queuescript.PeekParams{Ready: r, Scheduled: s, Leases: l, Dead: d,
 					Bodies: b, Failures: n, Options: "{" + k + "}:o",
-					State: gen.QueuePeekState(i), Max: 10, Bytes: 1000})
+					State: queuescript.PeekState(i), Max: 10, Bytes: 1000})
 				return fmt.Sprintf("%+v", v), err
 			}, func(ctx context.Context, c *redis.Client, k string) error {
 				c.ZAdd(ctx, "{"+k+"}:s", redis.Z{Score: lab.Future, Member: "a"})

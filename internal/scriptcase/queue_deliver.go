@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -15,8 +15,8 @@ import (
 // deliveryCalls lead a job from its due time to its end.
 func deliveryCalls() []ScriptCall {
 	return []ScriptCall{
-		{&gen.QueueTakeScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			v, err := gen.QueueTake(ctx, c, gen.QueueTakeParams{Queues: []gen.QueueTakeQueue{
+		{&queuescript.TakeScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			v, err := queuescript.Take(ctx, c, queuescript.TakeParams{Queues: []queuescript.TakeQueue{
 				TakeQueue("{"+k+"}", "t"), TakeQueue("{"+k+"}{second}", "t")}, Max: 1, Bytes: 1000, Waiter: "me",
 				Wait: time.Minute})
 			return fmt.Sprint(len(v.Jobs)), err
@@ -36,31 +36,33 @@ func deliveryCalls() []ScriptCall {
 			c.HSet(ctx, b, "due", "body")
 			return c.ZAdd(ctx, s, redis.Z{Score: lab.Past, Member: "due"}).Err()
 		}, nil},
-		{&gen.QueueAckScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+		{&queuescript.AckScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, _, b, l, n, _ := QueueKeys(k)
-			return show(gen.QueueAck(ctx, c, gen.QueueAckParams{Finished: "{" + k + "}:f", Options: "{" + k + "}:o",
-				Leases: l, Bodies: b, Failures: n, Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux",
-				Jobs: []gen.QueueAckJob{{ID: "a", Fence: lab.LongLease}}}))
+			return show(queuescript.Ack(ctx, c, queuescript.AckParams{Finished: "{" + k + "}:f",
+				Options: "{" + k + "}:o",
+				Leases:  l, Bodies: b, Failures: n, Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux",
+				Jobs: []queuescript.AckJob{{ID: "a", Fence: lab.LongLease}}}))
 		}, Leased, nil},
-		{&gen.QueueNackScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+		{&queuescript.NackScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			r, s, b, l, n, d := QueueKeys(k)
-			return show(gen.QueueNack(ctx, c, gen.QueueNackParams{Options: "{" + k + "}:o", Finished: "{" + k + "}:f",
-				Leases: l, Ready: r, Scheduled: s, Bodies: b, Failures: n, Dead: d,
+			return show(queuescript.Nack(ctx, c, queuescript.NackParams{Options: "{" + k + "}:o",
+				Finished: "{" + k + "}:f",
+				Leases:   l, Ready: r, Scheduled: s, Bodies: b, Failures: n, Dead: d,
 				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c", Wake: "{" + k + "}:w",
 				Receipt: "{" + k + "}:i:t",
-				Jobs: []gen.QueueNackJob{{ID: "a", Fence: lab.LongLease, Delay: -1, Counted: true, Reason: "no"},
+				Jobs: []queuescript.NackJob{{ID: "a", Fence: lab.LongLease, Delay: -1, Counted: true, Reason: "no"},
 					{ID: "b", Fence: lab.LongLease, Patience: 3_600_000, Reason: "declined"}}}))
 		}, Leased, nil},
-		{&gen.QueueExtendScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+		{&queuescript.ExtendScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, _, _, l, _, _ := QueueKeys(k)
-			v, err := gen.QueueExtend(ctx, c, gen.QueueExtendParams{Failures: "{" + k + "}:n", Leases: l,
+			v, err := queuescript.Extend(ctx, c, queuescript.ExtendParams{Failures: "{" + k + "}:n", Leases: l,
 				Receipt: "{" + k + "}:i:2", Lease: time.Minute,
-				Jobs: []gen.QueueExtendJob{{ID: "a", Fence: lab.LongLease}}})
+				Jobs: []queuescript.ExtendJob{{ID: "a", Fence: lab.LongLease}}})
 			return fmt.Sprint(v.Verdicts), err
 		}, Leased, nil},
-		{&gen.QueueReclaimScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+		{&queuescript.ReclaimScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			r, _, b, l, n, d := QueueKeys(k)
-			v, err := gen.QueueReclaim(ctx, c, gen.QueueReclaimParams{Options: "{" + k + "}:o",
+			v, err := queuescript.Reclaim(ctx, c, queuescript.ReclaimParams{Options: "{" + k + "}:o",
 				Finished: "{" + k + "}:f", Leases: l, Ready: r, Bodies: b, Failures: n, Dead: d,
 				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c", Wake: "{" + k + "}:w",
 				Scheduled: "{" + k + "}:s", Backoff: time.Second, Max: 10, MaxFailures: 1})
@@ -72,10 +74,11 @@ func deliveryCalls() []ScriptCall {
 			}
 			return c.ZAdd(ctx, l, redis.Z{Score: lab.Past, Member: "a"}).Err()
 		}, nil},
-		{&gen.DelayedPromoteScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+		{&queuescript.PromoteScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			r, s, _, _, _, _ := QueueKeys(k)
-			v, err := gen.DelayedPromote(ctx, c, gen.DelayedPromoteParams{Scheduled: s, Ready: r, Wake: "{" + k + "}:w",
-				Max: 10, Waiter: "me", Wait: time.Minute})
+			v, err := queuescript.Promote(ctx, c, queuescript.PromoteParams{Scheduled: s, Ready: r,
+				Wake: "{" + k + "}:w",
+				Max:  10, Waiter: "me", Wait: time.Minute})
 			return fmt.Sprint(v.Moved), err
 		}, func(ctx context.Context, c *redis.Client, k string) error {
 			_, s, _, _, _, _ := QueueKeys(k)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -15,25 +15,25 @@ import (
 // pushCalls push jobs to one queue, and to two.
 func pushCalls() []ScriptCall {
 	return []ScriptCall{
-		{&gen.QueuePushScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+		{&queuescript.PushScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			p := PushKeys("{" + k + "}")
-			v, err := gen.QueuePush(ctx, c, gen.QueuePushParams{Options: "{" + k + "}:o", Ready: p.Ready,
+			v, err := queuescript.Push(ctx, c, queuescript.PushParams{Options: "{" + k + "}:o", Ready: p.Ready,
 				Scheduled: p.Scheduled, Bodies: p.Bodies, Leases: p.Leases, Failures: "{" + k + "}:n",
 				Unique: p.Unique, Expiry: p.Expiry, Control: p.Control, Wake: p.Wake, Receipt: "{" + k + "}:i:1",
 				Keep: time.Minute,
-				Jobs: []gen.QueuePushJob{{ID: "one", Body: []byte("1")}}})
+				Jobs: []queuescript.PushJob{{ID: "one", Body: []byte("1")}}})
 			return fmt.Sprint(v.Ready, v.Scheduled, v.Duplicates), err
 		}, func(ctx context.Context, c *redis.Client, k string) error {
 			c.HSet(ctx, "{"+k+"}:b", "there", "body")
 			return c.RPush(ctx, "{"+k+"}:r", "1:there").Err()
 		}, []string{"scheduled", "leases", "unique", "expiry", "options"}},
-		{&gen.QueuePushScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+		{&queuescript.PushScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			r, s, b, l, n, _ := QueueKeys(k)
-			v, err := gen.QueuePush(ctx, c, gen.QueuePushParams{Options: "{" + k + "}:o", Ready: r, Scheduled: s,
+			v, err := queuescript.Push(ctx, c, queuescript.PushParams{Options: "{" + k + "}:o", Ready: r, Scheduled: s,
 				Bodies: b, Leases: l, Failures: n,
 				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c", Wake: "{" + k + "}:w",
 				Receipt: "{" + k + "}:i:1", Keep: time.Minute,
-				Jobs: []gen.QueuePushJob{{ID: "a", Body: []byte("A")}, {ID: "b", Due: lab.Future, Body: []byte("B"),
+				Jobs: []queuescript.PushJob{{ID: "a", Body: []byte("A")}, {ID: "b", Due: lab.Future, Body: []byte("B"),
 					Extra: "60000:4:name0:3:0:0:"}, {ID: "a"}}})
 			return fmt.Sprint(v.Ready, v.Scheduled, v.Duplicates), err
 		}, func(ctx context.Context, c *redis.Client, k string) error {
@@ -42,9 +42,9 @@ func pushCalls() []ScriptCall {
 			c.ZAdd(ctx, "{"+k+"}:ux", redis.Z{Score: lab.Past, Member: "name"})
 			return c.HSet(ctx, "{"+k+"}:c", "limit", "10").Err()
 		}, nil},
-		{&gen.QueuePushOneScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+		{&queuescript.PushOneScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			p := PushKeys("{" + k + "}")
-			v, err := gen.QueuePushOne(ctx, c, gen.QueuePushOneParams{Ready: p.Ready, Bodies: p.Bodies,
+			v, err := queuescript.PushOne(ctx, c, queuescript.PushOneParams{Ready: p.Ready, Bodies: p.Bodies,
 				Control: p.Control, Wake: p.Wake,
 				Finished: "{" + k + "}:f", ID: "one", Body: []byte("1")})
 			return fmt.Sprint(v.Limited), err
@@ -53,11 +53,11 @@ func pushCalls() []ScriptCall {
 			c.HSet(ctx, "{"+k+"}:c", "dead_bytes", "1")
 			return c.ZAdd(ctx, "{"+k+"}:w", redis.Z{Score: lab.Future, Member: "waiter"}).Err()
 		}, nil},
-		{&gen.QueuePushBareScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+		{&queuescript.PushBareScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			p := PushKeys("{" + k + "}")
-			v, err := gen.QueuePushBare(ctx, c, gen.QueuePushBareParams{Ready: p.Ready, Bodies: p.Bodies,
+			v, err := queuescript.PushBare(ctx, c, queuescript.PushBareParams{Ready: p.Ready, Bodies: p.Bodies,
 				Control: p.Control, Wake: p.Wake,
-				Finished: "{" + k + "}:f", Jobs: []gen.QueuePushBareJob{{ID: "one", Body: []byte("1")},
+				Finished: "{" + k + "}:f", Jobs: []queuescript.PushBareJob{{ID: "one", Body: []byte("1")},
 					{ID: "two", Body: []byte("2")}}})
 			return fmt.Sprint(v.Limited), err
 		}, func(ctx context.Context, c *redis.Client, k string) error {
@@ -67,10 +67,11 @@ func pushCalls() []ScriptCall {
 			c.HSet(ctx, "{"+k+"}:c", "dead_bytes", "1")
 			return c.ZAdd(ctx, "{"+k+"}:w", redis.Z{Score: lab.Future, Member: "waiter"}).Err()
 		}, nil},
-		{&gen.QueuePushManyScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			v, err := gen.QueuePushMany(ctx, c, gen.QueuePushManyParams{Receipt: "{" + k + "}{}:i:1", Keep: time.Minute,
-				Queues: []gen.QueuePushManyQueue{PushKeys("{" + k + "}"), PushKeys("{" + k + "}{second}")},
-				Jobs: []gen.QueuePushManyJob{{ID: "a", Body: make([]byte, 100)},
+		{&queuescript.PushManyScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			v, err := queuescript.PushMany(ctx, c, queuescript.PushManyParams{Receipt: "{" + k + "}{}:i:1",
+				Keep:   time.Minute,
+				Queues: []queuescript.PushManyQueue{PushKeys("{" + k + "}"), PushKeys("{" + k + "}{second}")},
+				Jobs: []queuescript.PushManyJob{{ID: "a", Body: make([]byte, 100)},
 					{ID: "b", Due: lab.Future, Body: []byte("B"), Extra: "60000:4:name"}, {ID: "a"},
 					{Queue: 1, ID: "a", Body: []byte("A2")},
 					{Queue: 1, ID: "c", Due: lab.Future, Extra: "0:4:name0:3:0:0:"},

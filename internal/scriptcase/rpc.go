@@ -7,16 +7,18 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/gen"
+	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 )
 
 var RpcScripts = []*lua.Script{
-	&gen.RPCBindScript, &gen.RPCCallScript, &gen.RPCCancelScript, &gen.RPCCastScript, &gen.RPCChunkScript,
-	&gen.RPCCollectScript, &gen.RPCDecideScript, &gen.RPCFindScript, &gen.RPCJoinScript, &gen.RPCLeaveScript,
-	&gen.RPCNodesScript,
-	&gen.RPCReadScript, &gen.RPCReplyScript,
+	&rpcscript.BindScript, &rpcscript.CallScript, &rpcscript.CancelScript, &rpcscript.CastScript,
+	&rpcscript.ChunkScript,
+	&rpcscript.CollectScript, &rpcscript.DecideScript, &rpcscript.FindScript, &rpcscript.JoinScript,
+	&rpcscript.LeaveScript,
+	&rpcscript.NodesScript,
+	&rpcscript.ReadScript, &rpcscript.ReplyScript,
 }
 
 // FutureMilli is a time that no test lives to see, in ms.
@@ -65,8 +67,8 @@ func Owned(ctx context.Context, c *redis.Client, k string) error {
 }
 
 // GivenTo is a request of caller k for node "n" on the keys of the tag k.
-func GivenTo(k, node string) gen.RPCDecideParams {
-	return gen.RPCDecideParams{
+func GivenTo(k, node string) rpcscript.DecideParams {
+	return rpcscript.DecideParams{
 		Nodes: "{" + k + "}:nodes", Record: "{" + k + "}:r:1", Node: node, Others: "o", Caller: k, Outbox: k,
 		Frame: []byte("f"), Left: time.Minute, Ends: FutureMilli, Keep: time.Hour,
 	}
@@ -81,84 +83,88 @@ func rpcCalls() []ScriptCall {
 	serves := func(k string) string { return "{" + k + "}:serves" }
 	record := func(k string) string { return "{" + k + "}:r:1" }
 	return []ScriptCall{
-		{&gen.RPCJoinScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			_, err := gen.RPCJoin(ctx, c, gen.RPCJoinParams{
+		{&rpcscript.JoinScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			_, err := rpcscript.Join(ctx, c, rpcscript.JoinParams{
 				Nodes: nodes(k), About: about(k), Methods: methods(k), Serves: serves(k), Node: "n", Lease: time.Minute,
 				Load: 7, Text: "{}", Outbox: k, Notice: []byte("P"), Stay: time.Hour, Names: []string{"x"},
 			})
 			return "", err
 		}, None, nil},
-		{&gen.RPCLeaveScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			_, err := gen.RPCLeave(ctx, c, gen.RPCLeaveParams{
+		{&rpcscript.LeaveScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			_, err := rpcscript.Leave(ctx, c, rpcscript.LeaveParams{
 				Nodes: nodes(k), About: about(k), Methods: methods(k), Serves: serves(k), Node: "n",
 				Names: []string{"x"},
 			})
 			return "", err
 		}, Announced, nil},
-		{&gen.RPCNodesScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			v, err := gen.RPCNodes(ctx, c, gen.RPCNodesParams{Nodes: nodes(k), About: about(k), Names: []string{"n"}})
+		{&rpcscript.NodesScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			v, err := rpcscript.Nodes(ctx, c, rpcscript.NodesParams{Nodes: nodes(k), About: about(k),
+				Names: []string{"n"}})
 			return fmt.Sprint(len(v)), err
 		}, Announced, nil},
-		{&gen.RPCFindScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			return show(gen.RPCFind(ctx, c, gen.RPCFindParams{
+		{&rpcscript.FindScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			return show(rpcscript.Find(ctx, c, rpcscript.FindParams{
 				Nodes: nodes(k), Methods: methods(k), Method: "x", Caller: k, Outbox: k,
 			}))
 		}, Orphaned, nil},
-		{&gen.RPCCallScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+		{&rpcscript.CallScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			p := GivenTo(k, "n")
-			return show(gen.RPCCall(ctx, c, gen.RPCCallParams{
+			return show(rpcscript.Call(ctx, c, rpcscript.CallParams{
 				Nodes: p.Nodes, Record: p.Record, Node: p.Node, Caller: k, Outbox: k, Frame: p.Frame, Left: p.Left,
 				Ends: p.Ends,
 				Keep: p.Keep,
 			}))
 		}, Announced, []string{"record"}}, // its node has no subscriber
-		{&gen.RPCDecideScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			v, err := gen.RPCDecide(ctx, c, GivenTo(k, "n"))
+		{&rpcscript.DecideScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			v, err := rpcscript.Decide(ctx, c, GivenTo(k, "n"))
 			return v.Outcome.String(), err
 		}, Announced, nil},
-		{&gen.RPCDecideScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+		{&rpcscript.DecideScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			p := GivenTo(k, "n")
 			p.Again, p.Trust = true, true
-			v, err := gen.RPCDecide(ctx, c, p)
+			v, err := rpcscript.Decide(ctx, c, p)
 			return v.Outcome.String(), err
 		}, Orphaned, nil},
-		{&gen.RPCReplyScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			return show(gen.RPCReply(ctx, c, gen.RPCReplyParams{
+		{&rpcscript.ReplyScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			return show(rpcscript.Reply(ctx, c, rpcscript.ReplyParams{
 				Record: record(k), Node: "n", Attempt: 1, State: "d", Frame: []byte("f"), Outbox: k, Keep: time.Minute,
 			}))
 		}, Asked, nil},
-		{&gen.RPCCollectScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			v, err := gen.RPCCollect(ctx, c, gen.RPCCollectParams{Records: []string{record(k)}, Node: lua.Some("n")})
+		{&rpcscript.CollectScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			v, err := rpcscript.Collect(ctx, c, rpcscript.CollectParams{Records: []string{record(k)},
+				Node: lua.Some("n")})
 			return fmt.Sprint(len(v)), err
 		}, func(ctx context.Context, c *redis.Client, k string) error { // no TTL: the reply has the remaining time
 			return c.Set(ctx, record(k), "p1 n\n\t"+k+"\nframe", 0).Err()
 		}, nil},
-		{&gen.RPCCancelScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			return show(gen.RPCCancel(ctx, c, gen.RPCCancelParams{Record: record(k), Outbox: k, Notice: []byte("X"),
-				Mark: time.Minute}))
+		{&rpcscript.CancelScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			return show(rpcscript.Cancel(ctx, c, rpcscript.CancelParams{Record: record(k), Outbox: k,
+				Notice: []byte("X"),
+				Mark:   time.Minute}))
 		}, Asked, nil},
-		{&gen.RPCCastScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			return show(gen.RPCCast(ctx, c, gen.RPCCastParams{
+		{&rpcscript.CastScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			return show(rpcscript.Cast(ctx, c, rpcscript.CastParams{
 				Nodes: nodes(k), Methods: methods(k), Method: "x", Frame: []byte("f"), Outbox: k, Timeout: time.Minute,
 			}))
 		}, Announced, nil},
-		{&gen.RPCBindScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			return show(gen.RPCBind(ctx, c, gen.RPCBindParams{
+		{&rpcscript.BindScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			return show(rpcscript.Bind(ctx, c, rpcscript.BindParams{
 				Binding: "{" + k + "}:k:1", Nodes: nodes(k), Node: "other", From: lua.Some("n"), Keep: time.Hour,
 			}))
 		}, Owned, nil},
-		{&gen.RPCBindScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			_, err := gen.RPCBind(ctx, c, gen.RPCBindParams{Binding: "{" + k + "}:k:1", Nodes: nodes(k), Node: "n"})
+		{&rpcscript.BindScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			_, err := rpcscript.Bind(ctx, c, rpcscript.BindParams{Binding: "{" + k + "}:k:1", Nodes: nodes(k),
+				Node: "n"})
 			return "", err
 		}, Owned, nil},
-		{&gen.RPCChunkScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			return show(gen.RPCChunk(ctx, c, gen.RPCChunkParams{
+		{&rpcscript.ChunkScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			return show(rpcscript.Chunk(ctx, c, rpcscript.ChunkParams{
 				Record: record(k), Chunks: "{" + k + "}:s:1", Node: "n", Attempt: 1, Seq: 3,
 				Frame: []byte("f"), Outbox: k, Keep: time.Hour,
 			}))
 		}, Streamed, nil},
-		{&gen.RPCReadScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
-			return show(gen.RPCRead(ctx, c, gen.RPCReadParams{
+		{&rpcscript.ReadScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+			return show(rpcscript.Read(ctx, c, rpcscript.ReadParams{
 				Chunks: "{" + k + "}:s:1", Read: 2, Count: 2, Notice: []byte("K"), Channel: k,
 			}))
 		}, Streamed, nil},

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -65,7 +65,7 @@ func SemCalls() []ScriptCall {
 	acquire := func(entry string) func(context.Context, lua.Client, string) (string, error) {
 		return func(ctx context.Context, c lua.Client, k string) (string, error) {
 			permits, queue := name(k)
-			v, err := gen.SemAcquire(ctx, c, gen.SemAcquireParams{
+			v, err := lockscript.SemAcquire(ctx, c, lockscript.SemAcquireParams{
 				Permits: permits, Queue: queue, Owner: "p.me:2", Limit: 5, TTL: time.Minute, Entry: entry, Note: "mine",
 				Channel: "c:" + k + ":",
 			})
@@ -74,13 +74,14 @@ func SemCalls() []ScriptCall {
 	}
 	release := func(ctx context.Context, c lua.Client, k string) (string, error) {
 		permits, queue := name(k)
-		v, err := gen.SemRelease(ctx, c, gen.SemReleaseParams{Permits: permits, Queue: queue, Owner: "p.me:2",
-			Note: "mine", How: gen.SemReleaseHowRevoke, Channel: "c:" + k + ":"})
+		v, err := lockscript.SemRelease(ctx, c, lockscript.SemReleaseParams{Permits: permits, Queue: queue,
+			Owner: "p.me:2",
+			Note:  "mine", How: lockscript.SemReleaseHowRevoke, Channel: "c:" + k + ":"})
 		return fmt.Sprint(v), err
 	}
 	resize := func(ctx context.Context, c lua.Client, k string) (string, error) {
 		permits, queue := name(k)
-		_, err := gen.SemResize(ctx, c, gen.SemResizeParams{Permits: permits, Queue: queue, Size: 5,
+		_, err := lockscript.SemResize(ctx, c, lockscript.SemResizeParams{Permits: permits, Queue: queue, Size: 5,
 			Channel: "c:" + k + ":"})
 		return "", err
 	}
@@ -90,23 +91,25 @@ func SemCalls() []ScriptCall {
 	lapsed := map[string]float64{"p.a:3": lab.Past, "p.a:3\nn": lab.Past, "p.b:2": lab.Future}
 	dead := []string{Standing("p.x:1"), Standing("p.y:4")}
 	return []ScriptCall{
-		{&gen.SemAcquireScript, acquire(""), None, nil},
-		{&gen.SemAcquireScript, acquire(""), SemOf(5, lapsed, dead...), nil},
-		{&gen.SemAcquireScript, acquire(Standing("p.me:2")), SemOf(5, full), nil},
-		{&gen.SemAcquireScript, acquire(Standing("p.me:2")), SemOf(5, lapsed, dead...), nil},
-		{&gen.SemExtendScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+		{&lockscript.SemAcquireScript, acquire(""), None, nil},
+		{&lockscript.SemAcquireScript, acquire(""), SemOf(5, lapsed, dead...), nil},
+		{&lockscript.SemAcquireScript, acquire(Standing("p.me:2")), SemOf(5, full), nil},
+		{&lockscript.SemAcquireScript, acquire(Standing("p.me:2")), SemOf(5, lapsed, dead...), nil},
+		{&lockscript.SemExtendScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			permits, _ := name(k)
-			v, err := gen.SemExtend(ctx, c, gen.SemExtendParams{Permits: permits, Owner: "p.me:2", TTL: time.Minute,
+			v, err := lockscript.SemExtend(ctx, c, lockscript.SemExtendParams{Permits: permits, Owner: "p.me:2",
+				TTL:  time.Minute,
 				Note: "mine"})
 			return fmt.Sprint(v), err
 		}, SemOf(5, mine), nil},
-		{&gen.SemReleaseScript, release, SemOf(5, mine), nil},
-		{&gen.SemReleaseScript, release, SemOf(5, mine, dead...), nil},
-		{&gen.SemReleaseScript, release, None, nil},
-		{&gen.SemResizeScript, resize, SemOf(4, full, dead...), nil},
-		{&gen.SemInfoScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
+		{&lockscript.SemReleaseScript, release, SemOf(5, mine), nil},
+		{&lockscript.SemReleaseScript, release, SemOf(5, mine, dead...), nil},
+		{&lockscript.SemReleaseScript, release, None, nil},
+		{&lockscript.SemResizeScript, resize, SemOf(4, full, dead...), nil},
+		{&lockscript.SemInfoScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			permits, queue := name(k)
-			v, err := gen.SemInfo(ctx, c, gen.SemInfoParams{Permits: permits, Queue: queue, Max: 10, Waiters: 10})
+			v, err := lockscript.SemInfo(ctx, c, lockscript.SemInfoParams{Permits: permits, Queue: queue, Max: 10,
+				Waiters: 10})
 			return fmt.Sprint(v.Limit, v.Used, v.Fence, v.Waiting, v.Members, v.Entries), err
 		}, SemOf(5, mine, dead...), nil},
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lock/quorum"
@@ -90,7 +90,7 @@ func TestQuorumReleaseWhoseReplyIsLostIsNoLoss(t *testing.T) {
 			require.NoError(t, lease.Release(ctx))
 			lease, err = q.Acquire(ctx, "x")
 			require.NoError(t, err)
-			proxy.Drop(1, lab.Sent(&gen.LockReleaseScript))
+			proxy.Drop(1, lab.Sent(&lockscript.ReleaseScript))
 			if revoked {
 				_, err := lab.Locker(t, servers[0].Client(), nil).ForceRelease(ctx, "x", 0)
 				require.NoError(t, err)
@@ -114,7 +114,7 @@ func TestQuorumReleaseThatIsTriedAgainCountsWhoHasReleased(t *testing.T) {
 			_, clients := independent(t, 3)
 			var fails [3]atomic.Bool
 			for i, c := range clients {
-				c.AddHook(&lab.Around{Sha: lab.Digest(&gen.LockReleaseScript), Do: func(run func() error) error {
+				c.AddHook(&lab.Around{Sha: lab.Digest(&lockscript.ReleaseScript), Do: func(run func() error) error {
 					if fails[i].Load() {
 						return down
 					}
@@ -166,7 +166,7 @@ func TestACopyOfAnAcquireOfAQuorumHoldsNothing(t *testing.T) {
 			servers, clients := independent(t, 3)
 			proxy := lossy(t, servers, clients)
 			q := newQuorum(t, clients, &quorum.Options{TTL: time.Minute, NodeTimeout: nodeTimeout})
-			proxy.Drop(1, lab.Sent(&gen.LockAcquireScript))
+			proxy.Drop(1, lab.Sent(&lockscript.AcquireScript))
 			lease, err := q.Acquire(t.Context(), "x")
 			require.NoError(t, err)
 			luatomictest.Eventually(t, 20*time.Second, "all three have it", func() bool {
@@ -174,12 +174,12 @@ func TestACopyOfAnAcquireOfAQuorumHoldsNothing(t *testing.T) {
 			})
 			end(t, lease, clients)
 			luatomictest.Eventually(t, 5*time.Second, "its token is void", func() bool {
-				r, err := gen.LockAcquire(t.Context(), clients[0], gen.LockAcquireParams{
+				r, err := lockscript.Acquire(t.Context(), clients[0], lockscript.AcquireParams{
 					Lock: lease.Key(), Queue: "lockq:{x}", TTL: time.Millisecond,
 					Own: " " + lease.Token() + " 0 60000 ",
 				})
 				require.NoError(t, err)
-				return r.Place == gen.LockAcquirePlaceVoid
+				return r.Place == lockscript.AcquirePlaceVoid
 			})
 		})
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lock/quorum"
 	"github.com/luatomic/luatomic/lua"
@@ -44,7 +44,7 @@ func newQuorum(t *testing.T, clients []redis.UniversalClient, opts *quorum.Optio
 // fenceAt is the fence of the lock "x" on a server, 0 when it is not held there.
 func fenceAt(t *testing.T, c redis.UniversalClient) int64 {
 	t.Helper()
-	info, err := gen.LockInfo(t.Context(), c, gen.LockInfoParams{Lock: "lock:{x}", Queue: "lockq:{x}"})
+	info, err := lockscript.Info(t.Context(), c, lockscript.InfoParams{Lock: "lock:{x}", Queue: "lockq:{x}"})
 	require.NoError(t, err)
 	if !info.Held {
 		return 0

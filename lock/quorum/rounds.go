@@ -7,7 +7,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/internal/resent"
 	"github.com/luatomic/luatomic/lock"
@@ -63,13 +63,14 @@ func (l *Lease) acquire(ctx context.Context) (*lock.HeldError, error) {
 func (l *Lease) vote(ctx context.Context) votes {
 	q := l.q
 	ttl := onServers(q.opts.TTL)
-	params := gen.LockAcquireParams{
+	params := lockscript.AcquireParams{
 		Lock: l.keys.Record, Queue: l.keys.Queue, TTL: ttl, Floor: q.floor.Last(),
 		Own: fmt.Sprintf(" %s 0 %d %s", l.token, stay.Milliseconds(), q.opts.Note),
 	}
-	answers := askAll(ctx, q, q.opts.NodeTimeout, func(ctx context.Context, node int) (gen.LockAcquireResult, error) {
+	answers := askAll(ctx, q, q.opts.NodeTimeout, func(ctx context.Context, node int) (lockscript.AcquireResult,
+		error) {
 		var again resent.Note
-		r, err := gen.LockAcquire(resent.Watch(ctx, &again), q.clients[node], params)
+		r, err := lockscript.Acquire(resent.Watch(ctx, &again), q.clients[node], params)
 		l.nodes[node].again = bool(again)
 		l.nodes[node].may = bool(again) || r.Acquired || err != nil && !errors.Is(err, lua.ErrNotExecuted)
 		close(l.nodes[node].asked)
@@ -138,7 +139,7 @@ func (v *votes) skew() time.Duration {
 	return time.Duration(most-least) * time.Microsecond
 }
 
-func (v *votes) add(a answer[gen.LockAcquireResult]) {
+func (v *votes) add(a answer[lockscript.AcquireResult]) {
 	switch r := a.value; {
 	case a.err != nil:
 		v.errs = append(v.errs, a.err)
@@ -162,7 +163,7 @@ func (l *Lease) agree(ctx context.Context, fences map[int]int64) error {
 		l.fence = max(l.fence, fence)
 	}
 	q.floor.Note(l.fence)
-	params := gen.LockFenceParams{Lock: l.keys.Record, Owner: l.token, Least: l.fence}
+	params := lockscript.FenceParams{Lock: l.keys.Record, Owner: l.token, Least: l.fence}
 	second := askAll(ctx, q, q.opts.NodeTimeout, func(ctx context.Context, node int) (bool, error) {
 		switch fences[node] {
 		case 0:
@@ -170,7 +171,7 @@ func (l *Lease) agree(ctx context.Context, fences map[int]int64) error {
 		case params.Least:
 			return true, nil
 		}
-		return gen.LockFence(ctx, q.clients[node], params)
+		return lockscript.Fence(ctx, q.clients[node], params)
 	})
 	if err := tally(q, second, func(raised bool) bool { return raised }); err != nil {
 		return fmt.Errorf("%w: no common fence: %v", ErrNoQuorum, err)
@@ -183,8 +184,8 @@ func (l *Lease) withdraw(ctx context.Context) { l.giveBack(ctx, l.leave) }
 
 // leave releases the lock on one server, and makes its token void there: a request that arrives later does nothing.
 func (l *Lease) leave(ctx context.Context, node int) (bool, error) {
-	return gen.LockLeave(ctx, l.q.clients[node], gen.LockLeaveParams{
-		Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.token, How: gen.LockLeaveHowVoid, Stay: stay,
+	return lockscript.Leave(ctx, l.q.clients[node], lockscript.LeaveParams{
+		Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.token, How: lockscript.LeaveHowVoid, Stay: stay,
 	})
 }
 
@@ -217,13 +218,14 @@ func (l *Lease) releaseAt(ctx context.Context, node int) (had bool, err error) {
 		return true, nil
 	}
 	var repeated resent.Note
-	state, err := gen.LockRelease(resent.Watch(ctx, &repeated), l.q.clients[node], gen.LockReleaseParams{
+	state, err := lockscript.Release(resent.Watch(ctx, &repeated), l.q.clients[node], lockscript.ReleaseParams{
 		Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.token, Stay: stay,
 	})
 	if err == nil {
 		_ = l.settleAt(ctx, node) // where it fails, a copy ends with its TTL
 	}
-	at.released = state == gen.LockReleaseResultReleased || bool(repeated) && state != gen.LockReleaseResultRevoked
+	at.released = state == lockscript.ReleaseResultReleased || bool(repeated) &&
+		state != lockscript.ReleaseResultRevoked
 	return at.released, l.named(err)
 }
 
@@ -244,14 +246,14 @@ func (l *Lease) giveBack(ctx context.Context, call func(context.Context, int) (b
 func (l *Lease) extend(ttl time.Duration) (outcome func() error) {
 	q := l.q
 	length := onServers(ttl)
-	params := gen.LockExtendParams{Lock: l.keys.Record, Owner: l.token, TTL: length}
-	extend := func(ctx context.Context, node int) (gen.LockExtendResult, error) {
-		r, err := gen.LockExtend(ctx, q.clients[node], params)
+	params := lockscript.ExtendParams{Lock: l.keys.Record, Owner: l.token, TTL: length}
+	extend := func(ctx context.Context, node int) (lockscript.ExtendResult, error) {
+		r, err := lockscript.Extend(ctx, q.clients[node], params)
 		return r, l.named(err)
 	}
 	answers := askAll(context.Background(), q, q.opts.NodeTimeout, extend)
 	return func() error {
-		err := tally(q, answers, func(r gen.LockExtendResult) bool { return r == gen.LockExtendResultExtended })
+		err := tally(q, answers, func(r lockscript.ExtendResult) bool { return r == lockscript.ExtendResultExtended })
 		if err != nil && !errors.Is(err, lock.ErrLost) {
 			return fmt.Errorf("luatomic: extend %q: %w", l.name, err)
 		}

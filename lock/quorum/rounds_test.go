@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lock/quorum"
@@ -16,7 +16,7 @@ import (
 
 // acquiresBy has each acquire at the server made by do.
 func acquiresBy(c redis.UniversalClient, do func(run func() error) error) {
-	c.AddHook(&lab.Around{Sha: lab.Digest(&gen.LockAcquireScript), Do: do})
+	c.AddHook(&lab.Around{Sha: lab.Digest(&lockscript.AcquireScript), Do: do})
 }
 
 // One server refuses at once, and a majority says that the lock is held, one of them a little later: the error says

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	lockscript "github.com/luatomic/luatomic/gen/lock"
 )
 
 // kind names the outcome of the votes.
@@ -27,7 +27,7 @@ func (v *votes) kind(q *Quorum) string {
 }
 
 // collect adds the answers until they decide.
-func collect(q *Quorum, all []answer[gen.LockAcquireResult]) *votes {
+func collect(q *Quorum, all []answer[lockscript.AcquireResult]) *votes {
 	v := &votes{grants: make(map[int]grant)}
 	for _, a := range all {
 		if v.decided(q) {
@@ -39,7 +39,7 @@ func collect(q *Quorum, all []answer[gen.LockAcquireResult]) *votes {
 }
 
 // orders calls f with each order of the answers.
-func orders(all []answer[gen.LockAcquireResult], n int, f func()) {
+func orders(all []answer[lockscript.AcquireResult], n int, f func()) {
 	if n == len(all) {
 		f()
 		return
@@ -55,11 +55,11 @@ func orders(all []answer[gen.LockAcquireResult], n int, f func()) {
 // ahead or behind, that refuse, and that fail.
 func TestQuorumOutcomeDoesNotDependOnTheOrderOfAnswers(t *testing.T) {
 	t.Parallel()
-	kinds := []answer[gen.LockAcquireResult]{
-		{value: gen.LockAcquireResult{Acquired: true, Fence: 1}},
-		{value: gen.LockAcquireResult{Acquired: true, Fence: 2, Now: (35 * time.Second).Microseconds()}},
-		{value: gen.LockAcquireResult{Acquired: true, Fence: 3, Now: -(20 * time.Second).Microseconds()}},
-		{value: gen.LockAcquireResult{}},
+	kinds := []answer[lockscript.AcquireResult]{
+		{value: lockscript.AcquireResult{Acquired: true, Fence: 1}},
+		{value: lockscript.AcquireResult{Acquired: true, Fence: 2, Now: (35 * time.Second).Microseconds()}},
+		{value: lockscript.AcquireResult{Acquired: true, Fence: 3, Now: -(20 * time.Second).Microseconds()}},
+		{value: lockscript.AcquireResult{}},
 		{err: errors.New("away")},
 	}
 	seen := make(map[string]int)
@@ -70,7 +70,7 @@ func TestQuorumOutcomeDoesNotDependOnTheOrderOfAnswers(t *testing.T) {
 			mixes *= len(kinds)
 		}
 		for mix := range mixes {
-			all, what := make([]answer[gen.LockAcquireResult], n), ""
+			all, what := make([]answer[lockscript.AcquireResult], n), ""
 			for i, rest := 0, mix; i < n; i, rest = i+1, rest/len(kinds) {
 				all[i] = kinds[rest%len(kinds)]
 				all[i].node = i
@@ -96,6 +96,6 @@ func TestQuorumOutcomeDoesNotDependOnTheOrderOfAnswers(t *testing.T) {
 	last := kinds[0]
 	last.node = 4
 	five := &Quorum{clients: make([]redis.UniversalClient, 5)}
-	v := collect(five, []answer[gen.LockAcquireResult]{kinds[1], behind, further, kinds[4], last})
+	v := collect(five, []answer[lockscript.AcquireResult]{kinds[1], behind, further, kinds[4], last})
 	require.Len(t, v.grants, 3, "it does not wait for the last one")
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic"
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
@@ -45,7 +45,7 @@ func (p *probeUse) queue(ctx context.Context) (string, error) {
 }
 
 func (p *probeUse) push(ctx context.Context, k *keys.Queue) error {
-	_, err := gen.QueuePushOne(ctx, p.client, gen.QueuePushOneParams{
+	_, err := queuescript.PushOne(ctx, p.client, queuescript.PushOneParams{
 		Ready: k.Ready, Bodies: k.Bodies, Control: k.Control, Wake: k.Wake, Finished: k.Finished,
 		ID: p.name, Body: []byte("doctor"),
 	})

@@ -17,7 +17,7 @@ import (
 	"github.com/luatomic/luatomic/compat/plainlock"
 	"github.com/luatomic/luatomic/compat/redisinaction"
 	"github.com/luatomic/luatomic/compat/sidekiq"
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
@@ -102,10 +102,10 @@ func TestDoctorLeavesNoJob(t *testing.T) {
 		t.Parallel()
 		server := luatomictest.StartServer(t)
 		proxy := luatomictest.NewLossyProxy(t, server.URL())
-		proxy.Drop(1000, lab.Sent(&gen.QueueTakeScript))
+		proxy.Drop(1000, lab.Sent(&queuescript.TakeScript))
 		c := (&env{t: t, url: proxy.URL(), prefix: "p:"}).start("doctor")
 		luatomictest.Eventually(t, within, "it takes", func() bool {
-			return proxy.Executed(lab.Sent(&gen.QueueTakeScript)) > 0
+			return proxy.Executed(lab.Sent(&queuescript.TakeScript)) > 0
 		})
 		c.signal(os.Interrupt)
 		c.exits(exitInterrupted)

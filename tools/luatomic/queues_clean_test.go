@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/gen"
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -22,7 +22,8 @@ func TestAnInterruptedChangeOfAQueuePrintsWhatItHasDone(t *testing.T) {
 	e := shared(t)
 	e.pushMany("trimmed", "j", 500, queue.Job{})
 	e.run("jobs", "bury", "trimmed", "--all").exits(exitDone)
-	out := e.interrupted("trimmed", &gen.QueueTrimScript, func(ctx context.Context, s *session, q *queue.Queue) error {
+	out := e.interrupted("trimmed", &queuescript.TrimScript, func(ctx context.Context, s *session,
+		q *queue.Queue) error {
 		return trim(ctx, s, q, queue.DeadLimits{Jobs: 1})
 	})
 	holds(t, out, map[string]any{"queue": "trimmed", "deleted": 200, "dead": nil, "dead_bytes": nil})
@@ -30,7 +31,7 @@ func TestAnInterruptedChangeOfAQueuePrintsWhatItHasDone(t *testing.T) {
 
 	e.pushMany("lost", "j", 500, queue.Job{Delay: time.Hour})
 	require.NoError(t, luatomictest.Client(t).Del(t.Context(), e.prefix+"{lost}:s").Err())
-	out = e.interrupted("lost", &gen.QueueMendScript, func(ctx context.Context, s *session, q *queue.Queue) error {
+	out = e.interrupted("lost", &queuescript.MendScript, func(ctx context.Context, s *session, q *queue.Queue) error {
 		return audit(ctx, s, q, true)
 	})
 	require.Nil(t, out["ok"])

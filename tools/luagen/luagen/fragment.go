@@ -82,16 +82,13 @@ func lineEndsLike(text string) (crlf bool) {
 
 // add appends the lines of a file, each behind the indentation of the marker that names it.
 func (x *expander) add(file, text, indent string) {
-	lines := strings.Split(text, "\n")
-	for i := 0; i < len(lines); i++ {
-		line := lines[i]
+	for i, line := range strings.Split(text, "\n") {
 		m := markerIn(line)
 		if !m.found {
 			x.keep(line, lineSource{file, i + 1, len(indent)}, indent)
 			continue
 		}
 		part, text := x.find(file, i+1, m)
-		i = behindRegion(lines, i)
 		if part == "" {
 			continue
 		}
@@ -99,22 +96,6 @@ func (x *expander) add(file, text, indent string) {
 		x.add(part, strings.TrimSuffix(text, "\n"), indent+line[:m.col-1])
 		x.inner = x.inner[:len(x.inner)-1]
 	}
-}
-
-// behindRegion is the end of the text that follows a marker where a source holds its fragments, each up to a line of
-// -->.
-func behindRegion(lines []string, begin int) int {
-	depth := 0
-	for i, line := range lines[begin:] {
-		if markerIn(line).found {
-			depth++
-		} else if strings.TrimSpace(line) == "-->" {
-			if depth--; depth == 0 {
-				return begin + i
-			}
-		}
-	}
-	return begin
 }
 
 func (x *expander) keep(line string, from lineSource, indent string) {
