@@ -2,7 +2,7 @@
 
 GO          ?= go
 # The packages that take longest first, so that the last minute is not one of them alone.
-PKG         ?= ./tools/... . ./rpc ./lock ./queue ./internal/drill ./...
+PKG         ?= ./tools/... . ./rpc ./lock ./queue ./internal/testkit/drill ./...
 # Most tests wait for a server or a lease, not for a processor.
 TESTFLAGS   ?= -parallel 8
 # One 32-bit system, one without Unix calls, one Unix that is not Linux. Nothing here depends on arm64 or amd64 alone.
@@ -53,7 +53,7 @@ instructions: redis ## fail if a call's instructions on the server differ from b
 	cd bench && $(GO) run . instructions $(if $(ROWS),-rows '$(ROWS)') $(ARGS)
 
 drill: redis ## the long fault runs: everything at once, kills, a model, a million due, a million calls; seeds are printed
-	LUATOMIC_DRILL=1 $(GO) test -v -timeout 60m -run 'TestDrill' ./internal/drill $(ARGS)
+	LUATOMIC_DRILL=1 $(GO) test -v -timeout 60m -run 'TestDrill' ./internal/testkit/drill $(ARGS)
 	LUATOMIC_DRILL=1 $(GO) test -v -timeout 20m -run 'Failpoint' .
 	LUATOMIC_DRILL=1 $(GO) test -v -timeout 20m -run 'Kill|ManyDue|WhileMoving|Growth' ./queue -kills=1000
 	LUATOMIC_DRILL=1 $(GO) test -v -timeout 20m -run 'Kill|RPCLoses|RPCMany|RPCDrill' ./rpc

@@ -7,7 +7,7 @@ import (
 	lockscript "github.com/luatomic/luatomic/gen/lock"
 	queuescript "github.com/luatomic/luatomic/gen/queue"
 	rpcscript "github.com/luatomic/luatomic/gen/rpc"
-	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -104,4 +104,4 @@ func AccessRules(opts *AccessOptions) []string {
 
 // globPrefix returns a prefix as a pattern in a rule. A rule cannot contain a space and a pattern cannot escape one, so
 // a "?" stands for it.
-func globPrefix(prefix string) string { return strings.ReplaceAll(nodes.Glob(prefix), " ", "?") }
+func globPrefix(prefix string) string { return strings.ReplaceAll(servers.Glob(prefix), " ", "?") }

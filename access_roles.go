@@ -8,7 +8,7 @@ import (
 	lockscript "github.com/luatomic/luatomic/gen/lock"
 	queuescript "github.com/luatomic/luatomic/gen/queue"
 	rpcscript "github.com/luatomic/luatomic/gen/rpc"
-	"github.com/luatomic/luatomic/internal/acl"
+	"github.com/luatomic/luatomic/internal/operate"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -82,7 +82,7 @@ func (o *AccessOptions) rights() rights {
 	if len(roles) == 0 {
 		r.keys = slices.Concat(queueKinds, lockKinds, callKinds)
 		r.channels = slices.Concat([]string{"{"}, o.lockChannels(), []string{"rpc:{"})
-		r.commands = append(acl.Commands(Scripts()), "subscribe", "unlink", "unsubscribe")
+		r.commands = append(operate.Commands(Scripts()), "subscribe", "unlink", "unsubscribe")
 	}
 	for _, role := range roles {
 		switch role {
@@ -118,7 +118,7 @@ func (o *AccessOptions) rights() rights {
 
 func (r *rights) add(keys, channels []string, scripts []*lua.Script, commands ...string) {
 	r.keys, r.channels = append(r.keys, keys...), append(r.channels, channels...)
-	r.commands = append(append(r.commands, acl.Commands(scripts)...), commands...)
+	r.commands = append(append(r.commands, operate.Commands(scripts)...), commands...)
 }
 
 // lockChannels returns patterns of the waiters' channels.

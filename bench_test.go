@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	lockscript "github.com/luatomic/luatomic/gen/lock"
-	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
 )

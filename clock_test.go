@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/internal/embedded"
-	"github.com/luatomic/luatomic/internal/lab"
-	"github.com/luatomic/luatomic/internal/scriptcase"
+	"github.com/luatomic/luatomic/internal/launch"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
+	"github.com/luatomic/luatomic/internal/testkit/scriptcase"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
 )
@@ -51,7 +51,7 @@ func TestClockSteps(t *testing.T) {
 			return c, func(d time.Duration) { clock.by.Add(d.Microseconds()) }
 		},
 		"imitation": func(t *testing.T) (*redis.Client, func(time.Duration)) {
-			server, err := embedded.Start()
+			server, err := launch.StartEmbedded()
 			require.NoError(t, err)
 			t.Cleanup(server.Close)
 			c := redis.NewClient(&redis.Options{Addr: server.Addr()})

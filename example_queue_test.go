@@ -9,14 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic"
-	"github.com/luatomic/luatomic/internal/embedded"
+	"github.com/luatomic/luatomic/internal/launch"
 	"github.com/luatomic/luatomic/lua"
 )
 
 // connect gives each example a server of its own. A program would write
 // redis.NewClient(&redis.Options{Addr: "localhost:6379"}).
 func connect() (*redis.Client, func()) {
-	server, err := embedded.Start()
+	server, err := launch.StartEmbedded()
 	if err != nil {
 		panic(err)
 	}

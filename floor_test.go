@@ -13,7 +13,7 @@ import (
 	"github.com/luatomic/luatomic/compat/plainlock"
 	"github.com/luatomic/luatomic/compat/redisinaction"
 	"github.com/luatomic/luatomic/compat/sidekiq"
-	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )

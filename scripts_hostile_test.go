@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/internal/scriptcase"
+	"github.com/luatomic/luatomic/internal/testkit/scriptcase"
 )
 
 // hostileNumbers replace an argument. Above 2^53 a number and the next one are the same.

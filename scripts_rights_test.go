@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/internal/acl"
-	"github.com/luatomic/luatomic/internal/lab"
-	"github.com/luatomic/luatomic/internal/scriptcase"
+	"github.com/luatomic/luatomic/internal/operate"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
+	"github.com/luatomic/luatomic/internal/testkit/scriptcase"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
@@ -43,7 +43,7 @@ func TestAScriptOfADialectThatMayNotDoAllDoesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRightsSweep(t)
 	for _, call := range scriptcase.RawCalls(t)["dialects"] {
-		commands := acl.Commands([]*lua.Script{call.Script})
+		commands := operate.Commands([]*lua.Script{call.Script})
 		slices.Sort(commands)
 		commands = slices.Compact(commands)
 		_, whole, err := r.run(call)
@@ -64,7 +64,7 @@ func TestAnErrorBeforeTheFirstWriteOfAScriptChangesNothing(t *testing.T) {
 	before, later := 0, 0
 	for _, calls := range scriptcase.RawCalls(t) {
 		for _, call := range calls {
-			for _, command := range acl.Commands([]*lua.Script{call.Script}) {
+			for _, command := range operate.Commands([]*lua.Script{call.Script}) {
 				was, is, err := r.run(call, command)
 				line := lineOf(err)
 				switch {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/internal/abreast"
-	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/send"
+	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -83,15 +83,15 @@ func CheckServer(ctx context.Context, client lua.Client) ([]Warning, error) {
 // InspectServer is CheckServer with all checks. It also returns those that passed and those without an answer, as on
 // services that refuse INFO.
 func InspectServer(ctx context.Context, client lua.Client) ([]ServerCheck, error) {
-	servers, err := nodes.Masters(ctx, client)
+	masters, err := servers.Masters(ctx, client)
 	if err != nil {
 		return nil, fmt.Errorf("luatomic: check the server: %w", err)
 	}
-	clustered := nodes.Clustered(client)
-	found, errs := make([]inspection, len(servers)), make([]error, len(servers))
-	abreast.Each(len(servers), func(i int) {
-		found[i] = inspection{node: servers[i].Options().Addr, clustered: clustered}
-		errs[i] = found[i].inspect(ctx, servers[i])
+	clustered := servers.Clustered(client)
+	found, errs := make([]inspection, len(masters)), make([]error, len(masters))
+	send.Abreast(len(masters), func(i int) {
+		found[i] = inspection{node: masters[i].Options().Addr, clustered: clustered}
+		errs[i] = found[i].inspect(ctx, masters[i])
 	})
 	var all []ServerCheck
 	for _, n := range found {
@@ -114,7 +114,7 @@ type inspection struct {
 }
 
 // inspect makes all checks of the server, unless it does not serve the client.
-func (n *inspection) inspect(ctx context.Context, node nodes.Node) error {
+func (n *inspection) inspect(ctx context.Context, node servers.Node) error {
 	if err := n.read(ctx, node); err != nil {
 		return fmt.Errorf("luatomic: check the server at %s: %w", n.node, err)
 	}
@@ -133,8 +133,8 @@ func (n *inspection) inspect(ctx context.Context, node nodes.Node) error {
 // read queries the server. It asks for no more than the checks need, because ACL LOG records each command that is
 // refused. Refused answers stay empty. An error means that the server does not serve the client: its answer to PING
 // tells that from the refusal of one command.
-func (n *inspection) read(ctx context.Context, node nodes.Node) error {
-	if err := nodes.Answers(ctx, node); err != nil {
+func (n *inspection) read(ctx context.Context, node servers.Node) error {
+	if err := servers.Answers(ctx, node); err != nil {
 		return err
 	}
 	info := node.Info(ctx)
@@ -169,7 +169,7 @@ func answered(err error) bool {
 }
 
 // clockOf compares the server's clock with that of this machine.
-func (n *inspection) clockOf(ctx context.Context, node nodes.Node) error {
+func (n *inspection) clockOf(ctx context.Context, node servers.Node) error {
 	sent := time.Now()
 	now, err := node.Time(ctx).Result()
 	if err != nil && answered(err) {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/internal/scriptcase"
+	"github.com/luatomic/luatomic/internal/testkit/scriptcase"
 	"github.com/luatomic/luatomic/lua"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/internal/scriptcase"
+	"github.com/luatomic/luatomic/internal/testkit/scriptcase"
 )
 
 func TestInstructionsThatDifferFromTheTableFailUnlessItIsRenewed(t *testing.T) {

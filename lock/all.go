@@ -11,7 +11,7 @@ import (
 	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/lease"
-	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -285,8 +285,8 @@ func (l *Locker) runAll(ctx context.Context, leases Leases) (sent time.Time, r l
 	for _, lease := range leases {
 		p.Locks = append(p.Locks, lease.Key())
 	}
-	var again resent.Note
-	noting := resent.Watch(ctx, &again)
+	var again send.Resent
+	noting := send.WatchResent(ctx, &again)
 	lease.InTime(func(now time.Time) (until time.Time) {
 		sent = now
 		r, err = lockscript.AcquireAll(noting, l.hub.client, p)

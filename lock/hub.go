@@ -11,7 +11,7 @@ import (
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/internal/notify"
-	"github.com/luatomic/luatomic/internal/reuse"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -171,7 +171,7 @@ func (h *hub) publish(ctx context.Context, channel, message string) {
 // publishBehind sends a message that nobody waits for. Close waits for it.
 func (h *hub) publishBehind(ctx context.Context, channel, message string) {
 	h.calls.Add()
-	reuse.Go(func() {
+	send.Go(func() {
 		defer h.calls.End()
 		_ = h.client.Publish(lease.Detach(ctx), channel, message).Err()
 	})

@@ -8,7 +8,7 @@ import (
 
 	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lease"
-	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -90,8 +90,8 @@ func (l *Locker) ForceRelease(ctx context.Context, name string, fence int64) (bo
 	if err != nil {
 		return false, err
 	}
-	var again resent.Note
-	r, err := l.hub.plain.force(resent.Watch(ctx, &again), &lease.request, false, fence)
+	var again send.Resent
+	r, err := l.hub.plain.force(send.WatchResent(ctx, &again), &lease.request, false, fence)
 	if err == nil && !r.Done && bool(again) && fence != 0 {
 		err = fmt.Errorf("%w: the reply was lost, and the holder with the fence %d is gone", lua.ErrOutcomeUnknown,
 			fence)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/internal/lease"
-	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -194,7 +194,7 @@ type holder Lease
 
 // Server names the server that has the lock.
 func (h *holder) Server(ctx context.Context) string {
-	_, name, _ := nodes.Of(ctx, h.hub.client, h.request.keys.Record) // without a server, the call has the error
+	_, name, _ := servers.Of(ctx, h.hub.client, h.request.keys.Record) // without a server, the call has the error
 	return name
 }
 

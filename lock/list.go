@@ -10,10 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	lockscript "github.com/luatomic/luatomic/gen/lock"
-	"github.com/luatomic/luatomic/internal/abreast"
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/keys"
-	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/send"
+	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -92,7 +92,7 @@ func (of listing[R, T]) all(ctx context.Context, l *Locker, yield func(T, error)
 	if _, err := of.keysOf(l.opts.Prefix, l.opts.Tag, "any"); err != nil {
 		return err
 	}
-	servers, err := nodes.Masters(ctx, l.hub.client)
+	servers, err := servers.Masters(ctx, l.hub.client)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (of listing[R, T]) all(ctx context.Context, l *Locker, yield func(T, error)
 	inUse, errs := make(chan T), make([]error, len(servers))
 	go func() {
 		defer close(inUse)
-		abreast.Each(len(servers), func(i int) { errs[i] = of.scan(ctx, l, servers[i], inUse) })
+		send.Abreast(len(servers), func(i int) { errs[i] = of.scan(ctx, l, servers[i], inUse) })
 	}()
 	defer func() {
 		cancel(errStop)
@@ -119,14 +119,14 @@ func (of listing[R, T]) all(ctx context.Context, l *Locker, yield func(T, error)
 var errStop = errors.New("stop")
 
 // scan finds what is in use on one server.
-func (of listing[R, T]) scan(ctx context.Context, l *Locker, node nodes.Node, to chan<- T) error {
+func (of listing[R, T]) scan(ctx context.Context, l *Locker, node servers.Node, to chan<- T) error {
 	start := l.opts.Prefix + of.prefix + ":{"
 	if l.opts.Tag != "" {
 		start += l.opts.Tag + "}:"
 	}
 	var cursor uint64
 	for {
-		found, next, err := of.next(ctx, node, cursor, nodes.Glob(start)+"*")
+		found, next, err := of.next(ctx, node, cursor, servers.Glob(start)+"*")
 		if err != nil {
 			return err
 		}
@@ -147,7 +147,7 @@ func (of listing[R, T]) scan(ctx context.Context, l *Locker, node nodes.Node, to
 
 // next makes one SCAN. It returns when ctx ends, even if the client waits longer for a reply.
 func (of listing[R, T]) next(
-	ctx context.Context, node nodes.Node, cursor uint64, pattern string,
+	ctx context.Context, node servers.Node, cursor uint64, pattern string,
 ) (found []string, next uint64, err error) {
 	reply := make(chan *redis.ScanCmd, 1)
 	go func() { reply <- node.ScanType(ctx, cursor, pattern, 500, of.redisType) }()

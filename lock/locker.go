@@ -281,7 +281,7 @@ func (l *Locker) TryDo(ctx context.Context, name string, f func(context.Context,
 }
 
 // Doer is what With needs of a Locker. A program can equally declare an interface with the methods that it calls: a
-// *Locker implements it, and so does the double for tests (see luatomictest.NewLocks).
+// *Locker implements it, and so does the double for tests (see package locktest).
 type Doer interface {
 	Do(ctx context.Context, name string, f func(context.Context, *Lease) error) error
 }

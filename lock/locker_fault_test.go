@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	lockscript "github.com/luatomic/luatomic/gen/lock"
-	"github.com/luatomic/luatomic/internal/lab"
-	"github.com/luatomic/luatomic/internal/scriptcase"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
+	"github.com/luatomic/luatomic/internal/testkit/scriptcase"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
 )

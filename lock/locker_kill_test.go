@@ -16,8 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/internal/lab"
-	"github.com/luatomic/luatomic/internal/suspend"
+	"github.com/luatomic/luatomic/internal/launch"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
@@ -188,6 +188,6 @@ func (o *order) fence(format string, args ...any) int64 {
 	return lab.Must(strconv.ParseInt(text, 10, 64))
 }
 
-func (o *order) pause() { require.NoError(o.t, suspend.Stop(o.pid)) }
+func (o *order) pause() { require.NoError(o.t, launch.Stop(o.pid)) }
 
-func (o *order) resume() { require.NoError(o.t, suspend.Continue(o.pid)) }
+func (o *order) resume() { require.NoError(o.t, launch.Continue(o.pid)) }

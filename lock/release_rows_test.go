@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	lockscript "github.com/luatomic/luatomic/gen/lock"
-	"github.com/luatomic/luatomic/internal/lab"
-	"github.com/luatomic/luatomic/internal/scriptcase"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
+	"github.com/luatomic/luatomic/internal/testkit/scriptcase"
 )
 
 // Two releases of one lease can be two rows of one call: the second takes the lock from nobody.

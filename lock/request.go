@@ -12,7 +12,7 @@ import (
 	"github.com/luatomic/luatomic/internal/calls"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/lease"
-	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -68,7 +68,7 @@ type noted struct {
 func (n *noted) NoteResent() { n.resent.Store(true) }
 
 func (n *noted) Value(key any) any {
-	if key == (resent.Key{}) {
+	if key == (send.ResentKey{}) {
 		return n
 	}
 	return n.Context.Value(key)

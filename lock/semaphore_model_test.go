@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	lockscript "github.com/luatomic/luatomic/gen/lock"
-	"github.com/luatomic/luatomic/internal/scriptcase"
+	"github.com/luatomic/luatomic/internal/testkit/scriptcase"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/internal/lease"
-	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -118,7 +118,7 @@ func inRound[T any](ctx context.Context, call func(*lua.Batch) *lua.Future[T]) (
 		r.send()
 	}
 	<-r.sent
-	if n, ok := ctx.Value(resent.Key{}).(resent.Noter); ok && future.Resent() {
+	if n, ok := ctx.Value(send.ResentKey{}).(send.ResentNoter); ok && future.Resent() {
 		n.NoteResent() // of this lease's call, not of another one
 	}
 	result, err := future.Get()

@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/internal/ahead"
-	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/send"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )
@@ -28,8 +28,8 @@ func readAfter(t testing.TB) *lua.Script {
 
 // runAfter runs the script behind a SET of the key.
 func runAfter(ctx context.Context, c lua.Client, s *lua.Script, key, value string) (got string,
-	set *ahead.Client, _ error) {
-	set = &ahead.Client{UniversalClient: c, Size: len(value), New: func() redis.Cmder {
+	set *send.Ahead, _ error) {
+	set = &send.Ahead{UniversalClient: c, Size: len(value), New: func() redis.Cmder {
 		return redis.NewStatusCmd(ctx, "set", key, value)
 	}}
 	got, err := lua.Run(ctx, set, newCall(s, key, key+":mark"), decodeText)
@@ -85,7 +85,7 @@ func TestACommandAheadOfAScriptIsRepeatedWithIt(t *testing.T) {
 	require.Equal(t, 2, n.proxies[0].Executed(luatomictest.Command("SET", key)))
 
 	require.NoError(t, n.direct.Del(t.Context(), key).Err())
-	refused := &ahead.Client{UniversalClient: n.client, New: func() redis.Cmder {
+	refused := &send.Ahead{UniversalClient: n.client, New: func() redis.Cmder {
 		return redis.NewStatusCmd(t.Context(), "set", key, "v", "px", 0)
 	}}
 	got, err = lua.Run(t.Context(), refused, newCall(s, key, key+":mark"), decodeText)

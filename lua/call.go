@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/ahead"
+	"github.com/luatomic/luatomic/internal/send"
 )
 
 // Call is one call of a script while it is built and run. Generated code makes it: the keys in header order, EndKeys,
@@ -41,7 +41,7 @@ type Call struct {
 	used, texts uint8  // of nums and text
 	batched     bool   // a batch has sent it, or will
 	phase       atomic.Uint32
-	ahead       *ahead.Client // whose command goes out before the call
+	ahead       *send.Ahead // whose command goes out before the call
 
 	inline [16]any
 	sent   [16]any // of argv, for one attempt

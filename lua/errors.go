@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/internal/send"
 )
 
 // The four ways in which a call can fail, for errors.Is. An *Error matches
@@ -116,7 +116,7 @@ func (e *Error) Error() string {
 var lineOfServer = regexp.MustCompile(` script: (?:[0-9a-f]{40}, )?on @user_script:\d+\.?$`)
 
 // before returns the failure as a detail for a later attempt that has no reply: it says why there was another attempt.
-func (e *Error) before() string { return resent.Before + e.Err.Error() }
+func (e *Error) before() string { return send.BeforeResent + e.Err.Error() }
 
 // Unwrap makes the outcome and the cause visible to errors.Is and errors.As.
 func (e *Error) Unwrap() []error { return []error{e.Outcome, e.Err} }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/internal/ahead"
+	"github.com/luatomic/luatomic/internal/send"
 )
 
 // Lease is what [Guard] needs of a lease. The leases of locks and semaphores implement it, and a user's own type can
@@ -90,7 +90,7 @@ func (c *Call) bind(client Client) Client {
 	case *guarded:
 		c.guard(of)
 		client = of.Client
-	case *ahead.Client:
+	case *send.Ahead:
 		c.ahead, client = of, of.UniversalClient
 	}
 	c.requireClient(client)

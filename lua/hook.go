@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/luatomic/luatomic/internal/luahook"
+	"github.com/luatomic/luatomic/internal/send"
 )
 
 // rewritten has the texts that a test runs in place of others, by the digest of the text that they replace.
@@ -15,16 +15,16 @@ var rewritten sync.Map
 
 // hooked returns the text that runs for t: t itself, unless a test looks into the scripts.
 func (t Text) hooked(s *Script) Text {
-	if luahook.Rewrite == nil || t.Source == nil {
+	if send.RewriteScript == nil || t.Source == nil {
 		return t
 	}
 	if have, ok := rewritten.Load(t.SHA); ok {
 		return have.(Text)
 	}
-	source := luahook.Rewrite(s.Name, s.SHA, *t.Source, s.Place)
+	source := send.RewriteScript(s.Name, s.SHA, *t.Source, s.Place)
 	out := Text{Guard: t.Guard, Source: &source}
-	if t.Guard != nil && luahook.Guard != nil {
-		guard := luahook.Guard(digest(*t.Guard), *t.Guard)
+	if t.Guard != nil && send.RewriteGuard != nil {
+		guard := send.RewriteGuard(digest(*t.Guard), *t.Guard)
 		out.Guard = &guard
 	}
 	out.SHA = digest(out.String())
@@ -46,8 +46,8 @@ func digest(text string) string {
 
 // observe tells a test which client is about to send.
 func observe(client Client) Client {
-	if luahook.Client != nil {
-		luahook.Client(client)
+	if send.SeeClient != nil {
+		send.SeeClient(client)
 	}
 	return client
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/internal/unquoted"
+	"github.com/luatomic/luatomic/internal/show"
 )
 
 // classify determines the outcome of a failed attempt.
@@ -42,7 +42,7 @@ func classify(cmd *command, err error) *Error {
 	if e.Outcome == ErrExecutedInPart && cmd.program.script.unwritten(e.at) {
 		e.Outcome = ErrNotExecuted // there is no write that could stay
 	}
-	e.Err = unquoted.Error(e.Err)
+	e.Err = show.Unquoted(e.Err)
 	return e
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/internal/abreast"
+	"github.com/luatomic/luatomic/internal/send"
 )
 
 // round sends many calls at once, in one pipeline for each node.
@@ -70,7 +70,7 @@ func (r *round) send(ctx context.Context, calls []*Call) {
 func (r *round) sendToEach(ctx context.Context, calls map[*redis.Client][]*Call) {
 	nodes := slices.Collect(maps.Keys(calls))
 	acked, errs := make([]int, len(nodes)), make([]error, len(nodes))
-	abreast.Each(len(nodes), func(i int) {
+	send.Abreast(len(nodes), func(i int) {
 		errs[i] = errExited // unless loadAndSend returns
 		acked[i], errs[i] = loadAndSend(ctx, r.client, nodes[i], calls[nodes[i]], r.replicas, r.timeout)
 	})

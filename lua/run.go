@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/internal/clock"
-	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/internal/send"
 )
 
 // retryBudget bounds the retries of a call whose context has no deadline.
@@ -99,7 +99,7 @@ func (c *Call) record(ctx context.Context, client Client, err error, tries int) 
 
 // noteFailed tells the caller why an attempt has not run the script.
 func noteFailed(ctx context.Context, err error) {
-	if n, ok := ctx.Value(resent.FailedKey{}).(resent.FailureNoter); ok {
+	if n, ok := ctx.Value(send.FailedKey{}).(send.FailureNoter); ok {
 		n.NoteFailed(err)
 	}
 }
@@ -203,7 +203,7 @@ func (c *Call) noteResent(ctx context.Context) {
 	if !c.unknown {
 		return
 	}
-	if n, ok := ctx.Value(resent.Key{}).(resent.Noter); ok {
+	if n, ok := ctx.Value(send.ResentKey{}).(send.ResentNoter); ok {
 		n.NoteResent()
 	}
 }

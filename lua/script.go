@@ -56,7 +56,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/internal/luahook"
+	"github.com/luatomic/luatomic/internal/send"
 )
 
 // Client is any go-redis client: Client, ClusterClient, Ring, the Sentinel failover client, or an AutoPipeliner on a
@@ -215,7 +215,7 @@ func (s *Script) maxBytes() int {
 
 // verb returns the command that runs the script by digest or, when eval is true, by text.
 func (s *Script) verb(eval bool) any {
-	readOnly := s.ReadOnly && luahook.Rewrite == nil // a rewritten script publishes what it did
+	readOnly := s.ReadOnly && send.RewriteScript == nil // a rewritten script publishes what it did
 	switch {
 	case eval && readOnly:
 		return "eval_ro"

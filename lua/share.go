@@ -12,8 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/internal/merge"
-	"github.com/luatomic/luatomic/internal/single"
+	"github.com/luatomic/luatomic/internal/send"
 )
 
 // maxShared is the largest number of bytes of keys and arguments with which a call shares a round trip. A larger call
@@ -28,7 +27,7 @@ type trip struct {
 }
 
 // lane carries single calls to one server.
-type lane = merge.Line[trip]
+type lane = send.Line[trip]
 
 // sharing is how the calls on one client share round trips.
 type sharing struct {
@@ -70,7 +69,7 @@ func (c *Call) lane(ctx context.Context, client Client) (*lane, *sharing) {
 	if l, ok := s.lanes.Load(at); ok {
 		return l.(*lane), s
 	}
-	l, _ := s.lanes.LoadOrStore(at, merge.New(sendTrips))
+	l, _ := s.lanes.LoadOrStore(at, send.NewLine(sendTrips))
 	return l.(*lane), s
 }
 
@@ -92,10 +91,10 @@ func (c *Call) share(ctx context.Context, client Client, l *lane, s *sharing) {
 	for tries := 1; tries == 1 || p.pass(ctx, c.withoutDelay()); tries++ {
 		c.begin() // here: a round trip that begins after the caller has left must not
 		switch l.Do(ctx, trip{c, client, s}, c.whole()) {
-		case merge.Withdrawn:
+		case send.Withdrawn:
 			c.leave(ctx, ErrNotExecuted, "the server has not replied to the calls before it")
 			return
-		case merge.Left:
+		case send.Left:
 			c.leave(ctx, c.withdraw(), "")
 			askAgain(ctx, client)
 			return
@@ -264,7 +263,7 @@ func sharingOf(client Client) *sharing {
 func newSharing(client Client) *sharing {
 	_, cluster := client.(*redis.ClusterClient)
 	_, piped := client.(*redis.AutoPipeliner)
-	s := &sharing{many: !single.Server(client)}
+	s := &sharing{many: !send.OneServer(client)}
 	s.byTag.Store(s.many)
 	s.found.Store(!cluster)
 	s.off.Store(s.many && piped) // no node is known for a key

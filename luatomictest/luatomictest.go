@@ -36,7 +36,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/embedded"
+	"github.com/luatomic/luatomic/internal/launch"
 	"github.com/luatomic/luatomic/luatomictest/internal/ready"
 	"github.com/luatomic/luatomic/luatomictest/luacover"
 	"github.com/redis/go-redis/v9"
@@ -91,7 +91,7 @@ func Client(t testing.TB, opts ...func(*redis.Options)) *redis.Client {
 // fails, because the imitation cuts numbers, times included, to 32 bits there.
 func Embedded(t testing.TB) *redis.Client {
 	t.Helper()
-	server, err := embedded.Start()
+	server, err := launch.StartEmbedded()
 	if err != nil {
 		t.Fatalf("luatomictest: %v", err)
 	}

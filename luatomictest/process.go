@@ -12,8 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/socketdir"
-	"github.com/luatomic/luatomic/internal/watchdog"
+	"github.com/luatomic/luatomic/internal/launch"
 	"github.com/luatomic/luatomic/luatomictest/internal/ready"
 )
 
@@ -33,7 +32,7 @@ type process struct {
 
 	cmd      *exec.Cmd
 	exited   chan struct{}
-	watchdog *watchdog.Watchdog
+	watchdog *launch.Watchdog
 	reserved io.Closer // its port
 }
 
@@ -47,7 +46,7 @@ func newProcess(extra []string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, socket, err := socketdir.Make("luatomictest-")
+	dir, socket, err := launch.SocketDir("luatomictest-")
 	if err != nil {
 		return nil, fmt.Errorf("server directory: %w", err)
 	}
@@ -83,7 +82,7 @@ func (p *process) start() error {
 		_ = cmd.Wait()
 		close(exited)
 	}(p.cmd, p.exited)
-	p.watchdog = watchdog.Start(watchdog.Server, strconv.Itoa(p.cmd.Process.Pid), p.dir)
+	p.watchdog = launch.StartWatchdog(launch.KillServer, strconv.Itoa(p.cmd.Process.Pid), p.dir)
 	var ended bool
 	answered := ready.Within(readyWithin, func() bool {
 		ended = !p.running()

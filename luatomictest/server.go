@@ -11,7 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/luatomic/luatomic/internal/suspend"
+	"github.com/luatomic/luatomic/internal/launch"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -114,10 +114,10 @@ func (s *Server) Restart() {
 }
 
 // Pause stops the process (SIGSTOP): connections stay open, the kernel still accepts new ones, nothing answers.
-func (s *Server) Pause() { s.signal(suspend.Stop) }
+func (s *Server) Pause() { s.signal(launch.Stop) }
 
 // Resume continues a paused process (SIGCONT).
-func (s *Server) Resume() { s.signal(suspend.Continue) }
+func (s *Server) Resume() { s.signal(launch.Continue) }
 
 func (s *Server) signal(send func(pid int) error) {
 	s.t.Helper()

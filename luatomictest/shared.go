@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/internal/unquoted"
+	"github.com/luatomic/luatomic/internal/show"
 )
 
 // errNoSource says why a package gets no container.
@@ -161,7 +161,7 @@ func startShared() (Shared, error) {
 func parseURL(url string) (*redis.Options, error) {
 	options, err := redis.ParseURL(url)
 	if err != nil {
-		return nil, fmt.Errorf("server URL: %w", unquoted.URL(err))
+		return nil, fmt.Errorf("server URL: %w", show.UnquotedURL(err))
 	}
 	return options, nil
 }

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/luatomic/luatomic/internal/abreast"
-	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/send"
+	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 	"github.com/luatomic/luatomic/rpc"
@@ -88,7 +88,7 @@ func (c *Census) readQueues(ctx context.Context, to Recorder) []error {
 			to.Record(ctx, queueWorkers, float64(q.ConsumedBy(workers)), system, q.Name(), q.Tag())
 		}
 	}
-	return append(failed, nodes.EachQueue(ctx, c.Client, queues, func(ctx context.Context, i int) error {
+	return append(failed, servers.EachQueue(ctx, c.Client, queues, func(ctx context.Context, i int) error {
 		return readQueue(ctx, to, queues[i])
 	})...)
 }
@@ -96,7 +96,7 @@ func (c *Census) readQueues(ctx context.Context, to Recorder) []error {
 func (c *Census) readBuses(ctx context.Context, to Recorder) []error {
 	names := slices.Collect(maps.Keys(c.Buses))
 	errs := make([]error, len(names))
-	abreast.Each(len(names), func(i int) { errs[i] = readBus(ctx, to, names[i], c.Buses[names[i]]) })
+	send.Abreast(len(names), func(i int) { errs[i] = readBus(ctx, to, names[i], c.Buses[names[i]]) })
 	return errs
 }
 

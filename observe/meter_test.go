@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/internal/canary"
+	"github.com/luatomic/luatomic/internal/testkit/canary"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/observe"

@@ -17,7 +17,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/luatomic/luatomic/internal/canary"
+	"github.com/luatomic/luatomic/internal/testkit/canary"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/observe"

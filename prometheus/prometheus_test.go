@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/internal/canary"
+	"github.com/luatomic/luatomic/internal/testkit/canary"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/observe"
 	"github.com/luatomic/luatomic/prometheus"

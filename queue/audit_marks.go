@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	queuescript "github.com/luatomic/luatomic/gen/queue"
-	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/servers"
 )
 
 // findEnds finds suspects: holds of unique names without an end, and ends without a hold.
@@ -152,7 +152,7 @@ func (a *audit) scores(ctx context.Context, key string, members []string) ([]flo
 	for _, m := range members {
 		args = append(args, m)
 	}
-	return nodes.Read(ctx, a.queue.client, redis.NewFloatSliceCmd(ctx, args...)).Result()
+	return servers.Read(ctx, a.queue.client, redis.NewFloatSliceCmd(ctx, args...)).Result()
 }
 
 // fields returns values of a hash, and nil for a field that does not exist. The name of each field begins with prefix.
@@ -164,5 +164,5 @@ func (a *audit) fields(ctx context.Context, key, prefix string, names []string) 
 	for _, name := range names {
 		args = append(args, prefix+name)
 	}
-	return nodes.Read(ctx, a.queue.client, redis.NewSliceCmd(ctx, args...)).Result()
+	return servers.Read(ctx, a.queue.client, redis.NewSliceCmd(ctx, args...)).Result()
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/servers"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 func (a *audit) readyIDs(ctx context.Context) (map[string]string, error) {
 	ids := make(map[string]string)
 	for last := int64(-1); ; last -= maxPage {
-		page, err := nodes.Read(ctx, a.queue.client,
+		page, err := servers.Read(ctx, a.queue.client,
 			redis.NewStringSliceCmd(ctx, "lrange", a.queue.keys.Ready, last-maxPage+1, last)).Result()
 		if err != nil {
 			return nil, err
@@ -53,7 +53,7 @@ func (a *audit) withoutState(ctx context.Context, ids []string) ([]string, error
 		}
 		scores = append(scores, redis.NewFloatSliceCmd(ctx, args...))
 	}
-	if err := nodes.ReadAll(ctx, a.queue.client, scores); err != nil {
+	if err := servers.ReadAll(ctx, a.queue.client, scores); err != nil {
 		return nil, err
 	}
 	var out []string
@@ -74,7 +74,7 @@ func (a *audit) withoutBody(ctx context.Context, ids []string, f func(i int)) er
 	for i, id := range ids {
 		found[i] = redis.NewBoolCmd(ctx, "hexists", a.queue.keys.Bodies, id)
 	}
-	if err := nodes.ReadAll(ctx, a.queue.client, found); err != nil {
+	if err := servers.ReadAll(ctx, a.queue.client, found); err != nil {
 		return err
 	}
 	for i, c := range found {
@@ -112,7 +112,7 @@ func (a *audit) scanScores(ctx context.Context, key string, f func(members, scor
 
 // scan reads one page, always from the master: a cursor is valid only on the server that gave it.
 func (a *audit) scan(ctx context.Context, args ...any) ([]string, uint64, error) {
-	return nodes.Read(ctx, a.queue.client, redis.NewScanCmd(ctx, nil, args...)).Result()
+	return servers.Read(ctx, a.queue.client, redis.NewScanCmd(ctx, nil, args...)).Result()
 }
 
 // scanHash calls f for the fields of a hash, page by page. With values each field is followed by its value.
@@ -163,7 +163,7 @@ const noBytes = "-"
 
 // deadBytes reads the counter of the dead set's size as text: it may be no number.
 func (a *audit) deadBytes(ctx context.Context) (string, error) {
-	text, err := nodes.Read(ctx, a.queue.client,
+	text, err := servers.Read(ctx, a.queue.client,
 		redis.NewStringCmd(ctx, "hget", a.queue.keys.Control, "dead_bytes")).Result()
 	if err == redis.Nil {
 		return noBytes, nil
@@ -174,7 +174,7 @@ func (a *audit) deadBytes(ctx context.Context) (string, error) {
 // sumDead adds up the bodies of the dead set.
 func (a *audit) sumDead(ctx context.Context) (sum int64, _ error) {
 	for start := int64(0); ; start += maxPage {
-		ids, err := nodes.Read(ctx, a.queue.client,
+		ids, err := servers.Read(ctx, a.queue.client,
 			redis.NewStringSliceCmd(ctx, "zrange", a.queue.keys.Dead, start, start+maxPage-1)).Result()
 		if err != nil || len(ids) == 0 {
 			return sum, err
@@ -183,7 +183,7 @@ func (a *audit) sumDead(ctx context.Context) (sum int64, _ error) {
 		for i, id := range ids {
 			sizes[i] = redis.NewIntCmd(ctx, "hstrlen", a.queue.keys.Bodies, id)
 		}
-		if err := nodes.ReadAll(ctx, a.queue.client, sizes); err != nil {
+		if err := servers.ReadAll(ctx, a.queue.client, sizes); err != nil {
 			return 0, err
 		}
 		for _, n := range sizes {

@@ -10,7 +10,7 @@ import (
 
 	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/clock"
-	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -76,7 +76,7 @@ func (q *Queue) Requeue(ctx context.Context, ids ...string) (int, error) {
 
 // reviveOldest revives the jobs that died first, after the first from of them. It adds the jobs that stay dead to held.
 func (q *Queue) reviveOldest(ctx context.Context, from int, held *[]NameHeld) (n, read int, _ error) {
-	ids, err := nodes.Read(ctx, q.client,
+	ids, err := servers.Read(ctx, q.client,
 		redis.NewStringSliceCmd(ctx, "zrange", q.keys.Dead, from, from+maxRows-1)).Result()
 	if err != nil {
 		err = plainError(ctx, q.client, err, typed{q.keys.Dead, "zset"})

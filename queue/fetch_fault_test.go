@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	queuescript "github.com/luatomic/luatomic/gen/queue"
-	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"

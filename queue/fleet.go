@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/internal/keys"
-	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -38,7 +38,7 @@ func Queues(ctx context.Context, client lua.Client, opts *Options) ([]*Queue, er
 		o = *opts
 	}
 	names := keys.NewFleet(o.Prefix).Queues
-	listed, err := nodes.Read(ctx, client, redis.NewStringSliceCmd(ctx, "zrange", names, 0, -1)).Result()
+	listed, err := servers.Read(ctx, client, redis.NewStringSliceCmd(ctx, "zrange", names, 0, -1)).Result()
 	if err != nil {
 		err = plainError(ctx, client, err, typed{names, "zset"})
 		return nil, fmt.Errorf("luatomic: list the queues: %w", err)
@@ -62,7 +62,7 @@ func Queues(ctx context.Context, client lua.Client, opts *Options) ([]*Queue, er
 // Listed reports whether the queue is in the list of Queues. One read. Keys: queues:{luatomic}:names. Cost: O(1).
 func (q *Queue) Listed(ctx context.Context) (bool, error) {
 	names := keys.NewFleet(q.opts.Prefix).Queues
-	err := nodes.Read(ctx, q.client, redis.NewFloatCmd(ctx, "zscore", names, q.keys.Listed)).Err()
+	err := servers.Read(ctx, q.client, redis.NewFloatCmd(ctx, "zscore", names, q.keys.Listed)).Err()
 	if errors.Is(err, redis.Nil) {
 		return false, nil
 	}
@@ -144,11 +144,11 @@ func (w *WorkerConsumer) UnmarshalJSON(text []byte) error {
 // Three reads. Keys: queues:{luatomic}:workers and :about. Cost: O(n) for n processes.
 func Workers(ctx context.Context, client lua.Client, prefix string) ([]Worker, error) {
 	fleet := keys.NewFleet(prefix)
-	now, err := nodes.Time(ctx, client, fleet.Workers)
+	now, err := servers.Time(ctx, client, fleet.Workers)
 	if err != nil {
 		return nil, listError(err)
 	}
-	live, err := nodes.Read(ctx, client, redis.NewZSliceCmd(ctx, "zrange", fleet.Workers, now.UnixMilli(), "+inf",
+	live, err := servers.Read(ctx, client, redis.NewZSliceCmd(ctx, "zrange", fleet.Workers, now.UnixMilli(), "+inf",
 		"byscore", "withscores")).Result()
 	if err != nil || len(live) == 0 {
 		return nil, listError(plainError(ctx, client, err, typed{fleet.Workers, "zset"}))
@@ -157,7 +157,7 @@ func Workers(ctx context.Context, client lua.Client, prefix string) ([]Worker, e
 	for _, z := range live {
 		fields = append(fields, z.Member)
 	}
-	about, err := nodes.Read(ctx, client, redis.NewSliceCmd(ctx, fields...)).Result()
+	about, err := servers.Read(ctx, client, redis.NewSliceCmd(ctx, fields...)).Result()
 	if err != nil {
 		return nil, listError(plainError(ctx, client, err, typed{fleet.About, "hash"}))
 	}
@@ -211,7 +211,7 @@ type History struct {
 // One read; a second one, and INFO, if there is a list. Keys: queues:{luatomic}:about. Cost: O(1).
 func ReadHistory(ctx context.Context, client lua.Client, prefix string) (History, error) {
 	about := keys.NewFleet(prefix).About
-	text, err := nodes.Read(ctx, client, redis.NewStringCmd(ctx, "hget", about, "")).Result()
+	text, err := servers.Read(ctx, client, redis.NewStringCmd(ctx, "hget", about, "")).Result()
 	if err != nil {
 		if errors.Is(err, redis.Nil) {
 			err = nil
@@ -219,7 +219,7 @@ func ReadHistory(ctx context.Context, client lua.Client, prefix string) (History
 		return History{}, listError(plainError(ctx, client, err, typed{about, "hash"}))
 	}
 	h := History{}
-	if h.Now, err = nodes.Time(ctx, client, about); err != nil {
+	if h.Now, err = servers.Time(ctx, client, about); err != nil {
 		return History{}, listError(err)
 	}
 	made, found, _ := strings.Cut(text, " ")
@@ -238,7 +238,7 @@ const uptimeUnit = 2 * time.Second
 
 // startOf returns when the server of the key was started. What cannot be read is zero.
 func startOf(ctx context.Context, client lua.Client, key string, now time.Time) time.Time {
-	node, _, err := nodes.Of(ctx, client, key)
+	node, _, err := servers.Of(ctx, client, key)
 	if err != nil {
 		return time.Time{}
 	}
@@ -288,7 +288,7 @@ func (q *Queue) Counts(ctx context.Context, days int) ([]DayCounts, error) {
 		head := q.keys.Listed + "\n"
 		rows[i] = redis.NewSliceCmd(ctx, "hmget", fleet.Counts(out[i].Day), head+"p", head+"f", head+"d", head+"x")
 	}
-	if err := nodes.ReadAll(ctx, q.client, rows); err != nil {
+	if err := servers.ReadAll(ctx, q.client, rows); err != nil {
 		days := make([]typed, len(out))
 		for i := range out {
 			days[i] = typed{fleet.Counts(out[i].Day), "hash"}

@@ -7,9 +7,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/internal/embedded"
 	"github.com/luatomic/luatomic/internal/keys"
-	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/launch"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -19,7 +19,7 @@ func TestWorkersAreLiveByTheClockOfTheirServer(t *testing.T) {
 	ctx, list := t.Context(), keys.NewFleet("app:")
 	addrs, steps := make(map[string]string), make(map[string]func(time.Duration))
 	for _, name := range []string{"one", "two"} {
-		server := lab.Must(embedded.Start())
+		server := lab.Must(launch.StartEmbedded())
 		t.Cleanup(server.Close)
 		addrs[name], steps[server.Addr()] = server.Addr(), server.Step
 	}

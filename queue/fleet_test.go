@@ -17,7 +17,7 @@ import (
 
 	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/keys"
-	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"

@@ -9,8 +9,8 @@ import (
 	"github.com/google/uuid"
 
 	queuescript "github.com/luatomic/luatomic/gen/queue"
-	"github.com/luatomic/luatomic/internal/fingerprint"
-	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/internal/exact"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -49,7 +49,7 @@ func (q *Queue) Push(ctx context.Context, jobs ...Job) (Pushed, error) {
 // Options.Receipt.
 func (q *Queue) PushOnce(ctx context.Context, token string, jobs ...Job) (Pushed, error) {
 	jobs = derivedIDs(token).named(jobs, 0)
-	whole := fingerprint.New()
+	whole := exact.NewSum()
 	addJobs(whole, q.keys.Ready, jobs)
 	return q.add(ctx, receipt{token, q.opts.Receipt, whole.String()}, jobs, false)
 }
@@ -73,8 +73,8 @@ func (q *Queue) add(ctx context.Context, kept receipt, jobs []Job, newIDs bool) 
 	p.Keep, p.Digest = kept.keep, kept.digest
 	ctx, cancel := withinReceipt(ctx, kept.keep)
 	defer cancel()
-	var again resent.Note
-	r, err := queuescript.Push(resent.Watch(ctx, &again), q.client, p)
+	var again send.Resent
+	r, err := queuescript.Push(send.WatchResent(ctx, &again), q.client, p)
 	if err == nil && r.Full {
 		err = full(bool(again))
 	}

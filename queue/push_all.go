@@ -11,9 +11,9 @@ import (
 	"github.com/google/uuid"
 
 	queuescript "github.com/luatomic/luatomic/gen/queue"
-	"github.com/luatomic/luatomic/internal/fingerprint"
+	"github.com/luatomic/luatomic/internal/exact"
 	"github.com/luatomic/luatomic/internal/keys"
-	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -55,7 +55,7 @@ func PushAll(ctx context.Context, batch ...Batch) ([]Pushed, error) {
 // know it.
 func PushAllOnce(ctx context.Context, token string, batch ...Batch) ([]Pushed, error) {
 	ids, place, keep := derivedIDs(token), 0, time.Duration(0)
-	named, whole := slices.Clone(batch), fingerprint.New()
+	named, whole := slices.Clone(batch), exact.NewSum()
 	for i := range named {
 		named[i].Jobs = ids.named(named[i].Jobs, place)
 		place += len(named[i].Jobs)
@@ -93,8 +93,8 @@ func addAll(ctx context.Context, kept receipt, batch []Batch) ([]Pushed, error) 
 	p.Keep, p.Digest = kept.keep, kept.digest
 	ctx, cancel := withinReceipt(ctx, kept.keep)
 	defer cancel()
-	var again resent.Note
-	r, err := queuescript.PushMany(resent.Watch(ctx, &again), first.client, p)
+	var again send.Resent
+	r, err := queuescript.PushMany(send.WatchResent(ctx, &again), first.client, p)
 	if err == nil {
 		err = checkReply(batch, &r, bool(again))
 	}

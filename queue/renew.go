@@ -9,7 +9,7 @@ import (
 
 	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/lease"
-	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -27,7 +27,7 @@ type holder Delivery
 
 // Server names the server that has the queue.
 func (h *holder) Server(ctx context.Context) string {
-	_, name, _ := nodes.Of(ctx, h.queue.client, h.queue.keys.Leases) // without a server, the call has the error
+	_, name, _ := servers.Of(ctx, h.queue.client, h.queue.keys.Leases) // without a server, the call has the error
 	return name
 }
 

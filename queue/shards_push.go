@@ -14,7 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	queuescript "github.com/luatomic/luatomic/gen/queue"
-	"github.com/luatomic/luatomic/internal/fingerprint"
+	"github.com/luatomic/luatomic/internal/exact"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -101,7 +101,7 @@ func (s *Shards) split(token string, jobs []Job) (ShardsPushed, error) {
 	if len(jobs) > MaxBatch {
 		return out, &lua.SizeError{What: "jobs", N: len(jobs), Max: MaxBatch, Unit: "items"}
 	}
-	base, whole := derivedIDs(token), fingerprint.New()
+	base, whole := derivedIDs(token), exact.NewSum()
 	parts, size := make([]ShardPushed, len(s.queues)), 4096 // bytes for the keys
 	for i, j := range jobs {
 		named := j.ID != ""

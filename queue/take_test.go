@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	queuescript "github.com/luatomic/luatomic/gen/queue"
-	"github.com/luatomic/luatomic/internal/lab"
-	"github.com/luatomic/luatomic/internal/scriptcase"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
+	"github.com/luatomic/luatomic/internal/testkit/scriptcase"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
 )

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	queuescript "github.com/luatomic/luatomic/gen/queue"
-	"github.com/luatomic/luatomic/internal/fingerprint"
+	"github.com/luatomic/luatomic/internal/exact"
 )
 
 // ErrTokenReused reports that a push under a token has other jobs than the first push under that token. Nothing was
@@ -24,7 +24,7 @@ func tokenError(err error) error {
 // addJobs adds a queue and its jobs, whose ids are set. It has what a job is: its place, id, kind, unique name and
 // body. It leaves out what a program that repeats the push works out anew: times, limits and headers such as a trace
 // context.
-func addJobs(to fingerprint.Sum, ready string, jobs []Job) {
+func addJobs(to exact.Sum, ready string, jobs []Job) {
 	to.Add(ready)
 	to.Count(len(jobs))
 	for i := range jobs {

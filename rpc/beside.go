@@ -10,11 +10,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/internal/ahead"
 	"github.com/luatomic/luatomic/internal/clock"
-	"github.com/luatomic/luatomic/internal/merge"
-	"github.com/luatomic/luatomic/internal/nodes"
-	"github.com/luatomic/luatomic/internal/unquoted"
+	"github.com/luatomic/luatomic/internal/send"
+	"github.com/luatomic/luatomic/internal/servers"
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -43,12 +42,12 @@ func besideID(id, digest string) string {
 
 // putBeside returns the client for the script that announces a body. The client stores the body before the script runs.
 // A repeat stores the same body.
-func (b *Bus) putBeside(ctx context.Context, id string, body []byte, keep time.Duration) *ahead.Client {
+func (b *Bus) putBeside(ctx context.Context, id string, body []byte, keep time.Duration) *send.Ahead {
 	sealed := b.seal((&wire.Body{ID: id, Body: body}).Encode())
 	set := func() redis.Cmder {
 		return redis.NewStatusCmd(ctx, "set", b.keys.Body(id), sealed, "px", clock.CeilMilli(keep))
 	}
-	return &ahead.Client{UniversalClient: b.client, New: set, Size: len(sealed)}
+	return &send.Ahead{UniversalClient: b.client, New: set, Size: len(sealed)}
 }
 
 // unstored returns the error of the body that was sent before a script, or nil if the body was stored. err is the error
@@ -56,7 +55,7 @@ func (b *Bus) putBeside(ctx context.Context, id string, body []byte, keep time.D
 // cluster whose hash slot moves, the body takes another way than the script. If it was lost there, it is sent again: by
 // itself, because the script has run.
 func (b *Bus) unstored(ctx context.Context, client lua.Client, err error) error {
-	put, ok := client.(*ahead.Client)
+	put, ok := client.(*send.Ahead)
 	if !ok {
 		return nil // the usual call allocates nothing here
 	}
@@ -68,7 +67,7 @@ func (b *Bus) unstored(ctx context.Context, client lua.Client, err error) error 
 		failed = b.client.Process(ctx, put.Next())
 	}
 	if failed != nil {
-		return fmt.Errorf("store a body: %w", unquoted.Error(failed))
+		return fmt.Errorf("store a body: %w", show.Unquoted(failed))
 	}
 	return nil
 }
@@ -102,16 +101,16 @@ func (w *waiter) given(s *sending, client lua.Client, err error) error {
 // readTogether reads values of concurrent reads in one round trip.
 func (b *Bus) readTogether(ctx context.Context, gets []*redis.StringCmd) {
 	if len(gets) == 1 {
-		nodes.Read(ctx, b.client, gets[0])
+		servers.Read(ctx, b.client, gets[0])
 		return
 	}
-	_ = nodes.ReadAll(ctx, b.client, gets) // each has its own error
+	_ = servers.ReadAll(ctx, b.client, gets) // each has its own error
 }
 
 // readBody reads a body that the server stores under the key.
 func (b *Bus) readBody(ctx context.Context, key string) (string, error) {
 	get := redis.NewStringCmd(ctx, "get", key)
-	if b.reads.Do(ctx, get, int(b.bodySize.Load())) != merge.Sent {
+	if b.reads.Do(ctx, get, int(b.bodySize.Load())) != send.Sent {
 		return "", context.Cause(ctx)
 	}
 	b.bodySize.Store(int64(len(get.Val())))
@@ -129,7 +128,7 @@ func (b *Bus) getBeside(ctx context.Context, id string) ([]byte, error) {
 		case err == nil:
 			return b.openBeside(id, text)
 		case !errors.Is(err, redis.Nil):
-			absent, err = time.Time{}, unquoted.Error(err)
+			absent, err = time.Time{}, show.Unquoted(err)
 		case absent.IsZero():
 			absent, err = time.Now(), errBodyLost
 		default:

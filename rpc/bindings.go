@@ -13,9 +13,9 @@ import (
 
 	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/clock"
-	"github.com/luatomic/luatomic/internal/nodes"
-	"github.com/luatomic/luatomic/internal/resent"
-	"github.com/luatomic/luatomic/internal/unquoted"
+	"github.com/luatomic/luatomic/internal/send"
+	"github.com/luatomic/luatomic/internal/servers"
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -257,9 +257,9 @@ func (b *Bus) checkOwner(s *session, connection string) {
 // runBind binds the connection, or frees it if keep is 0. again reports that an earlier attempt may have done so.
 func (b *Bus) runBind(
 	ctx context.Context, connection string, from lua.Opt[string], keep time.Duration,
-) (r rpcscript.BindResult, again resent.Note, err error) {
+) (r rpcscript.BindResult, again send.Resent, err error) {
 	doubted := b.bindings.doubts(connection)
-	r, err = rpcscript.Bind(resent.Watch(ctx, &again), b.client, rpcscript.BindParams{
+	r, err = rpcscript.Bind(send.WatchResent(ctx, &again), b.client, rpcscript.BindParams{
 		Binding: b.keys.Connection(connection), Nodes: b.keys.Nodes, Node: b.Node(), From: from, Keep: keep,
 	})
 	if doubted || bool(again) || errors.Is(err, lua.ErrOutcomeUnknown) {
@@ -308,13 +308,13 @@ func (b *Bus) unbind(ctx context.Context, connection string) (bool, error) {
 
 // ownerOf returns the node that owns a connection, or an empty name if no node does.
 func (b *Bus) ownerOf(ctx context.Context, connection string) (string, error) {
-	owner, err := nodes.Read(ctx, b.client, redis.NewStringCmd(ctx, "get", b.keys.Connection(connection))).Result()
+	owner, err := servers.Read(ctx, b.client, redis.NewStringCmd(ctx, "get", b.keys.Connection(connection))).Result()
 	if errors.Is(err, redis.Nil) {
 		return "", nil
 	}
 	if err != nil {
 		return "", fmt.Errorf("luatomic: read the owner of connection %q: %w: %w", connection, lua.ErrNotExecuted,
-			unquoted.Error(err))
+			show.Unquoted(err))
 	}
 	return owner, nil
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/internal/keys"
-	"github.com/luatomic/luatomic/internal/merge"
-	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/send"
+	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -39,8 +39,8 @@ type Bus struct {
 	serving   serving
 	bindings  bindings
 
-	reads    *merge.Line[*redis.StringCmd] // GET and HGET; a caller waits no longer than its context
-	bodySize atomic.Int64                  // of the last body that was read; the next one may be as large
+	reads    *send.Line[*redis.StringCmd] // GET and HGET; a caller waits no longer than its context
+	bodySize atomic.Int64                 // of the last body that was read; the next one may be as large
 }
 
 // NewBus returns the bus of that name; nil options mean the defaults. It sends and starts nothing: call Run. It fails
@@ -50,7 +50,7 @@ func NewBus(client lua.Client, name string, opts *Options) (*Bus, error) {
 		return nil, fmt.Errorf("luatomic: bus %q: %w", name, err)
 	}
 	b := &Bus{client: client, name: name}
-	b.shard = nodes.Clustered(client)
+	b.shard = servers.Clustered(client)
 	if opts != nil {
 		b.opts = *opts
 	}
@@ -89,7 +89,7 @@ func (b *Bus) setUp() {
 	b.pending.init()
 	b.serving.init()
 	b.bindings.init()
-	b.reads = merge.New(b.readTogether)
+	b.reads = send.NewLine(b.readTogether)
 }
 
 // Node is the unique name of this node: Options.Node and a random part, which changes with each Run after the first.

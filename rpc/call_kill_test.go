@@ -17,8 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/internal/lab"
-	"github.com/luatomic/luatomic/internal/suspend"
+	"github.com/luatomic/luatomic/internal/launch"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -171,12 +171,12 @@ func TestRPCLateReplyOfAStoppedNodeIsStale(t *testing.T) {
 	once, again := startCall(t, hold, caller, "once"), startCall(t, holdAgain, caller, "again")
 	ran(t, c, name, 2)
 	second := busProcess(t, "second", name)
-	require.NoError(t, suspend.Stop(node.Cmd.Process.Pid))
+	require.NoError(t, launch.Stop(node.Cmd.Process.Pid))
 	require.ErrorIs(t, (<-once).err, rpc.ErrNodeLost)
 	require.Contains(t, ran(t, c, name, 3), "second again")
 	// The second node still works on it while the first one answers, or answers first:
 	// its reply is neither taken nor does it undo the other's.
-	require.NoError(t, suspend.Continue(node.Cmd.Process.Pid))
+	require.NoError(t, launch.Continue(node.Cmd.Process.Pid))
 	require.NoError(t, c.Set(t.Context(), goKey(name), 1, time.Minute).Err())
 	out := <-again
 	require.NoError(t, out.err)

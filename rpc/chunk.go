@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	rpcscript "github.com/luatomic/luatomic/gen/rpc"
-	"github.com/luatomic/luatomic/internal/merge"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/internal/wire"
 )
 
@@ -102,7 +102,7 @@ func (b *Bus) awaitCredit(ctx context.Context, w *work) error {
 // readCredit asks the server which part the caller has read last.
 func (b *Bus) readCredit(ctx context.Context, id string) {
 	get := redis.NewStringCmd(ctx, "hget", b.keys.Chunks(id), "0")
-	if b.reads.Do(ctx, get, 0) != merge.Sent {
+	if b.reads.Do(ctx, get, 0) != send.Sent {
 		return
 	}
 	if read, err := get.Uint64(); err == nil {

@@ -11,8 +11,7 @@ import (
 
 	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/clock"
-	"github.com/luatomic/luatomic/internal/resent"
-	"github.com/luatomic/luatomic/internal/reuse"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -43,7 +42,7 @@ func (s *sending) Err() error {
 
 // Value lets the runtime note here that it has sent a script again, or will and why.
 func (s *sending) Value(key any) any {
-	if key == (resent.Key{}) || key == (resent.FailedKey{}) {
+	if key == (send.ResentKey{}) || key == (send.FailedKey{}) {
 		return s
 	}
 	return s.Context.Value(key)
@@ -53,7 +52,7 @@ func (s *sending) Value(key any) any {
 type asking struct{ *sending }
 
 func (a asking) Value(key any) any {
-	if key == (resent.FailedKey{}) {
+	if key == (send.FailedKey{}) {
 		return a.sending
 	}
 	return a.Context.Value(key)
@@ -72,7 +71,7 @@ const (
 // placeFirst places a call for the first time, in another goroutine.
 func (b *Bus) placeFirst(ctx context.Context, w *waiter) {
 	w.first = sending{Context: ctx, bus: b, w: w, deadline: w.deadline}
-	reuse.Run(&w.first)
+	send.Reuse(&w.first)
 }
 
 // place gives a call to a node, see sending.Run.

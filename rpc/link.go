@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/internal/clock"
-	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/internal/notify"
+	"github.com/luatomic/luatomic/internal/servers"
 )
 
 // link is the subscription of this process to its own channel and to the channel of all, on the connection that all
@@ -97,7 +97,7 @@ func (l *link) keep(
 			down(err)
 		}
 		clock.Sleep(ctx, retry.Next())
-		nodes.Reload(ctx, client) // the slot may have moved
+		servers.Reload(ctx, client) // the slot may have moved
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	rpcscript "github.com/luatomic/luatomic/gen/rpc"
-	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
 )

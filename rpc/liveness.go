@@ -9,7 +9,7 @@ import (
 	"time"
 
 	rpcscript "github.com/luatomic/luatomic/gen/rpc"
-	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -308,8 +308,8 @@ func (b *Bus) join(ctx context.Context, names []string, give bool) (fresh bool, 
 	for {
 		n := min(len(names), maxKeys)
 		params.Names = names[:n]
-		sent, again := time.Now(), resent.Note(false)
-		r, err := rpcscript.Join(resent.Watch(ctx, &again), b.client, params)
+		sent, again := time.Now(), send.Resent(false)
+		r, err := rpcscript.Join(send.WatchResent(ctx, &again), b.client, params)
 		b.liveness.doubt(give && (err != nil || bool(again)))
 		if r.Lapsed || bool(again) || err != nil && !errors.Is(err, lua.ErrNotExecuted) { // that may hide it
 			b.bindings.distrust()

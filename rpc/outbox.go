@@ -7,7 +7,7 @@ import (
 	"time"
 
 	rpcscript "github.com/luatomic/luatomic/gen/rpc"
-	"github.com/luatomic/luatomic/internal/unquoted"
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -125,7 +125,7 @@ func (b *Bus) publish(ctx context.Context, channel string, kind wire.NoticeKind,
 	for {
 		n := min(len(texts), maxKeys)
 		if err := send(ctx, channel, b.notice(kind, texts[:n]...)).Err(); err != nil {
-			b.report(ctx, fmt.Errorf("luatomic: publish on bus %q: %w", b.name, unquoted.Error(err)))
+			b.report(ctx, fmt.Errorf("luatomic: publish on bus %q: %w", b.name, show.Unquoted(err)))
 			return
 		}
 		if texts = texts[n:]; len(texts) == 0 {
@@ -140,7 +140,7 @@ func (b *Bus) removeFinished(ctx context.Context) {
 	for len(records) > 0 {
 		n := min(len(records), maxKeys)
 		if err := b.client.Unlink(ctx, records[:n]...).Err(); err != nil {
-			b.report(ctx, fmt.Errorf("luatomic: remove finished records of bus %q: %w", b.name, unquoted.Error(err)))
+			b.report(ctx, fmt.Errorf("luatomic: remove finished records of bus %q: %w", b.name, show.Unquoted(err)))
 			return
 		}
 		records = records[n:]

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	rpcscript "github.com/luatomic/luatomic/gen/rpc"
-	"github.com/luatomic/luatomic/internal/nodes"
-	"github.com/luatomic/luatomic/internal/unquoted"
+	"github.com/luatomic/luatomic/internal/servers"
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -60,7 +60,7 @@ func (b *Bus) readMissed(ctx context.Context, ids []string) {
 			b.readChunks(ctx, id)
 		}
 		if err != nil {
-			b.report(ctx, fmt.Errorf("luatomic: look for parts of streams on bus %q: %w", b.name, unquoted.Error(err)))
+			b.report(ctx, fmt.Errorf("luatomic: look for parts of streams on bus %q: %w", b.name, show.Unquoted(err)))
 			break
 		}
 	}
@@ -82,7 +82,7 @@ func (b *Bus) missedChunks(ctx context.Context, ids []string) (missed []string, 
 		}
 	}
 	if len(streams) > 0 {
-		err = nodes.ReadAll(ctx, b.client, stored)
+		err = servers.ReadAll(ctx, b.client, stored)
 	}
 	for i, id := range streams {
 		switch {
@@ -186,7 +186,7 @@ func (b *Bus) readLeases(ctx context.Context, names []string) ([]float64, error)
 	for i, name := range names {
 		scores[i] = redis.NewFloatCmd(ctx, "zscore", b.keys.Nodes, name)
 	}
-	if err := nodes.ReadAll(ctx, b.client, scores); err != nil && !errors.Is(err, redis.Nil) {
+	if err := servers.ReadAll(ctx, b.client, scores); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, err
 	}
 	leases := make([]float64, len(names))

@@ -22,8 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	rpcscript "github.com/luatomic/luatomic/gen/rpc"
-	"github.com/luatomic/luatomic/internal/lab"
-	"github.com/luatomic/luatomic/internal/suspend"
+	"github.com/luatomic/luatomic/internal/launch"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
@@ -234,9 +234,9 @@ func (f *drillField) fault(rnd *rand.Rand) {
 			f.server.Resume()
 		},
 		"stop": func() {
-			if suspend.Stop(f.nodes[i].Cmd.Process.Pid) == nil {
+			if launch.Stop(f.nodes[i].Cmd.Process.Pid) == nil {
 				pause(2 * drillLease)
-				_ = suspend.Continue(f.nodes[i].Cmd.Process.Pid)
+				_ = launch.Continue(f.nodes[i].Cmd.Process.Pid)
 			}
 		},
 		"kill": func() {

@@ -11,8 +11,7 @@ import (
 
 	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/clock"
-	"github.com/luatomic/luatomic/internal/resent"
-	"github.com/luatomic/luatomic/internal/reuse"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -104,8 +103,8 @@ func (b *Bus) unserve(ctx context.Context, method string) error {
 
 // unannounce makes the server forget that the node serves the methods.
 func (b *Bus) unannounce(ctx context.Context, methods ...string) error {
-	again := resent.Note(false)
-	_, err := rpcscript.Leave(resent.Watch(ctx, &again), b.client, rpcscript.LeaveParams{
+	again := send.Resent(false)
+	_, err := rpcscript.Leave(send.WatchResent(ctx, &again), b.client, rpcscript.LeaveParams{
 		Nodes: b.keys.Nodes, About: b.keys.About, Methods: b.keys.Methods, Serves: b.keys.Serves,
 		Node: b.Node(), Stay: true, Names: methods,
 	})
@@ -367,7 +366,7 @@ func (b *Bus) admit(s *session, q *wire.Request, fetched *work) {
 	if refuses := b.claim(w); refuses != nil {
 		w.run = refuses
 	}
-	reuse.Run(w)
+	send.Reuse(w)
 }
 
 // refuse answers a request that this node cannot read.
@@ -384,7 +383,7 @@ func (b *Bus) refuse(s *session, e *wire.UnreadableError) {
 		return
 	}
 	w.run = failWith(code, e.Error())
-	reuse.Run(w)
+	send.Reuse(w)
 }
 
 func failWith(code, message string) handler {

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	rpcscript "github.com/luatomic/luatomic/gen/rpc"
-	"github.com/luatomic/luatomic/internal/lab"
-	"github.com/luatomic/luatomic/internal/scriptcase"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
+	"github.com/luatomic/luatomic/internal/testkit/scriptcase"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 

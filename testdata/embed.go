@@ -1,5 +1,5 @@
-// Package testdata holds the jobs that the demo works on: payloads as Sidekiq 6.4.1 and 8.1.7 wrote them, those of its schedule with a
-// short delay.
+// Package testdata holds the jobs that the demo works on: payloads as Sidekiq 6.4.1 and 8.1.7 wrote them, those of its
+// schedule with a short delay.
 package testdata
 
 import _ "embed"

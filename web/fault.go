@@ -12,8 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/internal/nodes"
-	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/internal/send"
+	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
@@ -182,7 +182,7 @@ func replyOf(err error) string {
 	case errors.As(err, &reply):
 		return reply.Error()
 	case errors.As(err, &call):
-		return strings.TrimPrefix(call.Detail, resent.Before)
+		return strings.TrimPrefix(call.Detail, send.BeforeResent)
 	}
 	return ""
 }
@@ -204,5 +204,5 @@ func refused(err error) bool {
 
 // unreachable reports an error without an answer of a server that is ready.
 func unreachable(err error) bool {
-	return repliedWith("CLUSTERDOWN")(err) || nodes.Away(err)
+	return repliedWith("CLUSTERDOWN")(err) || servers.Away(err)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/web"
 )
@@ -38,7 +38,7 @@ func TestFaultsAreToldByTheirKind(t *testing.T) {
 		"The server is a replica, which takes no changes.": {
 			reply("READONLY You can't write against a read only replica."),
 			&lua.Error{Outcome: lua.ErrNotExecuted, Err: context.DeadlineExceeded,
-				Detail: resent.Before + "READONLY You can't write."},
+				Detail: send.BeforeResent + "READONLY You can't write."},
 		},
 		"The Redis user of this page may not do that.": {
 			reply("NOPERM this user has no permissions"),

@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/internal/meter"
+	"github.com/luatomic/luatomic/internal/operate"
 	"github.com/luatomic/luatomic/internal/show"
 )
 
@@ -61,7 +61,7 @@ type handler struct {
 	waiting        chan struct{} // a place for each request that waits for the server
 	countFor       time.Duration // how long one request counts jobs that match
 	changeFor      time.Duration // how long one request changes all jobs of a state
-	rates          meter.Meter
+	rates          operate.Meter
 	sidekiqSeen    atomic.Bool
 	sidekiqRefused atomic.Bool // this user may not read it
 }

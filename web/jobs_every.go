@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/ids"
 	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/internal/operate"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 )
@@ -18,7 +18,7 @@ import (
 // everyJob looks up all jobs of a state while consumers take some and promoters move others.
 type everyJob struct {
 	queue *queue.Queue
-	ids   *ids.Reader
+	ids   *operate.Reader
 	state queue.State
 	means func(at time.Time) bool // whether a job of that time is to be looked up
 
@@ -42,11 +42,11 @@ func (h *handler) everyJob(of *queue.Queue, state queue.State, means func(time.T
 	e := &everyJob{queue: of, state: state, means: means, step: changeStep}
 	switch state {
 	case queue.Ready:
-		e.ids = ids.List(h.writer, k.Ready)
+		e.ids = operate.ReadList(h.writer, k.Ready)
 	case queue.Scheduled:
-		e.ids = ids.Set(h.writer, k.Scheduled)
+		e.ids = operate.ReadSet(h.writer, k.Scheduled)
 	default:
-		e.ids = ids.Set(h.writer, k.Dead)
+		e.ids = operate.ReadSet(h.writer, k.Dead)
 	}
 	return e, err
 }
@@ -87,7 +87,7 @@ func (e *everyJob) behind(place string) error {
 			shown(128, place))
 	}
 	e.last = timedID{id: string(id), at: time.UnixMilli(at)}
-	e.ids.Behind(ids.Job{ID: string(id), Score: at})
+	e.ids.Behind(operate.Job{ID: string(id), Score: at})
 	return nil
 }
 

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/lock"
 )
@@ -202,12 +202,12 @@ func (d *locksData) search(ctx context.Context, h *handler, l *lock.Locker, role
 // then it may have found something.
 func (h *handler) searchEnded(ctx, within context.Context, err error, found bool) (partial bool, _ error) {
 	switch {
-	case found && nodes.Away(err):
+	case found && servers.Away(err):
 		return true, nil
 	case within.Err() == nil:
 		return false, err
 	}
-	return true, nodes.Answers(ctx, h.client)
+	return true, servers.Answers(ctx, h.client)
 }
 
 func collect[T any](d *locksData, found iter.Seq2[T, error], row func(T) lockRow) error {

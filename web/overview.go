@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/queue"
 )
@@ -131,7 +131,7 @@ func (h *handler) overview(ctx context.Context, q *request) (answer, error) {
 		data.Queues[i] = rowOf(q)
 		data.Queues[i].consume(q, processes, unread)
 	}
-	faults := h.faultsOf(nodes.EachQueue(within, h.client, queues, func(ctx context.Context, i int) error {
+	faults := h.faultsOf(servers.EachQueue(within, h.client, queues, func(ctx context.Context, i int) error {
 		return h.readQueue(ctx, queues[i], &data.Queues[i])
 	}))
 	for i := range data.Queues {

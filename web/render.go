@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/lists"
+	"github.com/luatomic/luatomic/internal/exact"
 	"github.com/luatomic/luatomic/internal/show"
 )
 
@@ -87,7 +87,7 @@ func (h *handler) render(w http.ResponseWriter, q *request, a answer) {
 		body.Write(a.download)
 	case q.json:
 		kind = "application/json; charset=utf-8"
-		err = json.NewEncoder(&body).Encode(lists.Filled(a.data))
+		err = json.NewEncoder(&body).Encode(exact.FilledLists(a.data))
 	default:
 		err = h.pages[a.page].ExecuteTemplate(&body, "layout.html", frame{
 			Base: h.opts.Path, Page: a.page, Title: a.title, Role: q.role, Write: h.opts.Write,

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -72,7 +72,7 @@ func (h *handler) rpc(ctx context.Context, q *request) (answer, error) {
 	data.Buses = make([]busRow, len(names))
 	within, cancel := forRows(ctx)
 	defer cancel()
-	faults := h.faultsOf(nodes.EachBus(within, h.client, names, func(ctx context.Context, i int) (err error) {
+	faults := h.faultsOf(servers.EachBus(within, h.client, names, func(ctx context.Context, i int) (err error) {
 		data.Buses[i], err = h.readBus(ctx, names[i], q.role)
 		return err
 	}))
@@ -89,7 +89,7 @@ func (h *handler) rpc(ctx context.Context, q *request) (answer, error) {
 func (h *handler) findBuses(ctx context.Context) (names []string, partial bool, err error) {
 	within, cancel := context.WithTimeout(ctx, ScanFor)
 	defer cancel()
-	names, err = nodes.Buses(within, h.client, h.opts.Prefix)
+	names, err = servers.Buses(within, h.client, h.opts.Prefix)
 	if err != nil {
 		partial, err = h.searchEnded(ctx, within, err, len(names) > 0)
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/internal/keys"
-	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -33,7 +33,7 @@ func (h *handler) running(ctx context.Context, _ *request) (answer, error) {
 		return answer{}, err
 	}
 	// Reports and leases have the server's time.
-	now, err := nodes.Time(ctx, h.client, keys.NewFleet(h.opts.Prefix).Workers)
+	now, err := servers.Time(ctx, h.client, keys.NewFleet(h.opts.Prefix).Workers)
 	if err != nil {
 		return answer{}, err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/actionhero"
-	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 

@@ -9,14 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/compat/actionhero"
-	"github.com/luatomic/luatomic/internal/embedded"
+	"github.com/luatomic/luatomic/internal/launch"
 )
 
 // connect gives each example a server of its own. A program would write
 // redis.NewClient(&redis.Options{Addr: "localhost:6379"}), the Redis of the ActionHero
 // processes.
 func connect() (*redis.Client, func()) {
-	server, err := embedded.Start()
+	server, err := launch.StartEmbedded()
 	if err != nil {
 		log.Fatal(err)
 	}

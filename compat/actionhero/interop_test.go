@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/actionhero"
-	"github.com/luatomic/luatomic/internal/subprocess"
+	"github.com/luatomic/luatomic/internal/testkit/subprocess"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 

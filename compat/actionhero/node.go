@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/internal/clock"
-	"github.com/luatomic/luatomic/internal/nodes"
 	"github.com/luatomic/luatomic/internal/notify"
+	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -166,7 +166,7 @@ func NewNode(client lua.Client, opts *Options) *Node {
 		o.Concurrency = 1024
 	}
 	n.slots = make(chan struct{}, o.Concurrency)
-	n.counted = !nodes.Clustered(client)
+	n.counted = !servers.Clustered(client)
 	return n
 }
 

@@ -7,8 +7,7 @@ import (
 	"sync"
 
 	"github.com/luatomic/luatomic/internal/clock"
-	"github.com/luatomic/luatomic/internal/once"
-	"github.com/luatomic/luatomic/internal/reuse"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -23,7 +22,7 @@ type outbox struct {
 // post is a waiting message.
 type post struct {
 	ctx  context.Context
-	cmd  once.Command
+	cmd  send.OnceCommand
 	done chan struct{}
 }
 
@@ -72,9 +71,9 @@ func (n *Node) publish(ctx context.Context, text []byte) (int64, error) {
 	if err := lua.CheckClient(n.client); err != nil {
 		return 0, fmt.Errorf("actionhero: publish: %w", err)
 	}
-	p := &post{ctx: ctx, cmd: once.New(ctx, "publish", n.opts.Channel, text), done: make(chan struct{})}
+	p := &post{ctx: ctx, cmd: send.NewOnce(ctx, "publish", n.opts.Channel, text), done: make(chan struct{})}
 	if n.out.enter(p) {
-		reuse.Go(func() { // go-redis does not heed ctx while it waits for the reply
+		send.Go(func() { // go-redis does not heed ctx while it waits for the reply
 			_ = n.client.Process(ctx, p.cmd)
 			close(p.done)
 			n.share(n.out.next())

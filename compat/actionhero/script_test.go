@@ -17,7 +17,7 @@ import (
 
 	"github.com/luatomic/luatomic/compat/actionhero"
 	"github.com/luatomic/luatomic/compat/actionhero/internal/script"
-	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )

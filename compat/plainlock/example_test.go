@@ -8,11 +8,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/compat/plainlock"
-	"github.com/luatomic/luatomic/internal/embedded"
+	"github.com/luatomic/luatomic/internal/launch"
 )
 
 func Example() {
-	server, err := embedded.Start()
+	server, err := launch.StartEmbedded()
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/plainlock"
-	"github.com/luatomic/luatomic/internal/subprocess"
+	"github.com/luatomic/luatomic/internal/testkit/subprocess"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 

@@ -9,8 +9,8 @@ import (
 	"github.com/luatomic/luatomic/compat/plainlock/internal/script"
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/lease"
-	"github.com/luatomic/luatomic/internal/nodes"
-	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/internal/send"
+	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -64,7 +64,7 @@ type holder Lock
 
 // Server names the server of the key.
 func (h *holder) Server(ctx context.Context) string {
-	_, name, _ := nodes.Of(ctx, h.locker.client, h.key) // without a server, the call has the error
+	_, name, _ := servers.Of(ctx, h.locker.client, h.key) // without a server, the call has the error
 	return name
 }
 
@@ -110,7 +110,7 @@ func (h *holder) Ended(why error, _ time.Duration) {
 type reply struct {
 	script.AcquireResult
 	err   error
-	again resent.Note
+	again send.Resent
 }
 
 // attempt makes one attempt, in time as lease.InTime defines it. held is set if another holder has the lock.
@@ -137,10 +137,10 @@ func (l *Lock) ask(ctx context.Context) (held *HeldError, err error) {
 	if !l.locker.calls.Begin() {
 		return nil, l.failed(ErrClosed)
 	}
-	replies, failed := make(chan reply, 1), &resent.Failure{}
+	replies, failed := make(chan reply, 1), &send.Failure{}
 	go func() {
 		var r reply
-		ctx := resent.WatchFailures(resent.Watch(ctx, &r.again), failed)
+		ctx := send.WatchFailures(send.WatchResent(ctx, &r.again), failed)
 		r.AcquireResult, r.err = script.Acquire(ctx, l.locker.client, script.AcquireParams{
 			Lock: l.key, Fences: l.locker.fenceKeys(l.key), Token: l.token, TTL: l.locker.opts.TTL,
 		})

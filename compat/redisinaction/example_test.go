@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/compat/redisinaction"
-	"github.com/luatomic/luatomic/internal/embedded"
+	"github.com/luatomic/luatomic/internal/launch"
 )
 
 // A task that Python executes later, or Go does, runs in Go.
@@ -61,7 +61,7 @@ func ExampleClient_AcquireLock() {
 // connect gives each example a server of its own. A program would write
 // redis.NewClient(&redis.Options{Addr: "localhost:6379"}).
 func connect() (*redis.Client, func()) {
-	server, err := embedded.Start()
+	server, err := launch.StartEmbedded()
 	if err != nil {
 		panic(err)
 	}

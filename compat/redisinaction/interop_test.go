@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/redisinaction"
-	"github.com/luatomic/luatomic/internal/subprocess"
+	"github.com/luatomic/luatomic/internal/testkit/subprocess"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 

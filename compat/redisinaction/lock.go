@@ -12,7 +12,7 @@ import (
 	"github.com/luatomic/luatomic/compat/redisinaction/internal/script"
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/lease"
-	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -231,8 +231,8 @@ func (c *Client) release(ctx context.Context, name, identifier string) (bool, er
 	if err := checkName("lock", name); err != nil {
 		return false, err
 	}
-	var again resent.Note
-	released, err := script.ReleaseLock(resent.Watch(ctx, &again), c.redis,
+	var again send.Resent
+	released, err := script.ReleaseLock(send.WatchResent(ctx, &again), c.redis,
 		script.ReleaseLockParams{Lock: c.lock(name), Identifier: identifier})
 	return released || bool(again), err
 }

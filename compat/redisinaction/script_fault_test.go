@@ -14,7 +14,7 @@ import (
 
 	"github.com/luatomic/luatomic/compat/redisinaction"
 	"github.com/luatomic/luatomic/compat/redisinaction/internal/script"
-	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 

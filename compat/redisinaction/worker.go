@@ -11,7 +11,7 @@ import (
 
 	"github.com/luatomic/luatomic/compat/redisinaction/internal/script"
 	"github.com/luatomic/luatomic/internal/clock"
-	"github.com/luatomic/luatomic/internal/once"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -91,7 +91,7 @@ func (w *Worker) Take(ctx context.Context) (Item, error) {
 			return w.item(ctx, found.Body, int(found.From))
 		}
 		// If the reply is lost after a move, the next take returns the item; a second move would add another one.
-		body, err := once.Do(ctx, w.client.redis, "BLMOVE", w.queues[0], w.working(), "LEFT", "RIGHT",
+		body, err := send.Once(ctx, w.client.redis, "BLMOVE", w.queues[0], w.working(), "LEFT", "RIGHT",
 			takeSlice.Seconds()).Text()
 		switch {
 		case err == nil:

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
-	"github.com/luatomic/luatomic/internal/once"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -211,7 +211,7 @@ func (d *Dialect) Drop(ctx context.Context, queue, jid string) (ok bool, err err
 		if e.JID != jid {
 			continue
 		}
-		n, err := once.Do(ctx, d.client, "LREM", d.queueKey(queue), 1, e.Payload).Int64()
+		n, err := send.Once(ctx, d.client, "LREM", d.queueKey(queue), 1, e.Payload).Int64()
 		if err != nil {
 			return false, fmt.Errorf("sidekiq: drop from queue %q: %w", queue, err)
 		}

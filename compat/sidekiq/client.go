@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
-	"github.com/luatomic/luatomic/internal/fingerprint"
+	"github.com/luatomic/luatomic/internal/exact"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -147,7 +147,7 @@ func (d *Dialect) pushOnce(ctx context.Context, token string, keep time.Duration
 // jobsDigest returns the sum of what the jobs under a token are, as given: their queues, classes, arguments and ids. It
 // leaves out what a program that repeats the push works out anew: times, and fields such as a trace context.
 func jobsDigest(jobs []Job) string {
-	sum := fingerprint.New()
+	sum := exact.NewSum()
 	sum.Count(len(jobs))
 	for i := range jobs {
 		job := &jobs[i]

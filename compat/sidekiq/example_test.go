@@ -9,12 +9,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
-	"github.com/luatomic/luatomic/internal/embedded"
+	"github.com/luatomic/luatomic/internal/launch"
 )
 
 // Go enqueues for Ruby: one job for now and one for later, in one step, and moves due jobs beside Ruby's pollers.
 func Example() {
-	server, err := embedded.Start()
+	server, err := launch.StartEmbedded()
 	if err != nil {
 		panic(err)
 	}
@@ -50,7 +50,7 @@ func Example() {
 
 // A push under a token can be retried: the second call with it adds nothing.
 func ExampleDialect_PushOnce() {
-	server, err := embedded.Start()
+	server, err := launch.StartEmbedded()
 	if err != nil {
 		panic(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
-	"github.com/luatomic/luatomic/internal/subprocess"
+	"github.com/luatomic/luatomic/internal/testkit/subprocess"
 )
 
 // openRails returns a shop with the system's Ruby, its Active Job and its sidekiq-cron.

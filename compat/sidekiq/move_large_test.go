@@ -9,7 +9,7 @@ import (
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
-	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
 )
 
 // Due reads little more than it returns, whatever the sizes: what it reads beyond is read again by the next step.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
-	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 

@@ -7,12 +7,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
-	"github.com/luatomic/luatomic/internal/embedded"
+	"github.com/luatomic/luatomic/internal/launch"
 )
 
 // A job that Ruby enqueues with GreetJob.perform_async("Ann", 2) runs in Go.
 func ExampleDialect_Work() {
-	server, err := embedded.Start()
+	server, err := launch.StartEmbedded()
 	if err != nil {
 		panic(err)
 	}

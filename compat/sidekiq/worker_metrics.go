@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/internal/once"
+	"github.com/luatomic/luatomic/internal/send"
 )
 
 // metrics counts executions for Sidekiq's Metrics page between two heartbeats.
@@ -94,7 +94,7 @@ func (w *worker) flushMetrics() error {
 }
 
 func (d *Dialect) addMetrics(ctx context.Context, p redis.Pipeliner, now time.Time, class string, c *classMetrics) {
-	add := func(args ...any) { _ = p.Process(ctx, once.New(ctx, args...)) }
+	add := func(args ...any) { _ = p.Process(ctx, send.NewOnce(ctx, args...)) }
 	slots := d.key(d.histogramKey(now, class))
 	histogram := []any{"BITFIELD", slots, "OVERFLOW", "SAT"}
 	for i, n := range c.histogram {

@@ -10,7 +10,7 @@ import (
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/decline"
-	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -139,9 +139,9 @@ func (w *worker) moveWithRetry(id int64, j *inFlight, move move) outcome {
 	j.leaves = true
 	w.mu.Unlock()
 	wait := newBackoff()
-	var resends resent.Note
+	var resends send.Resent
 	for {
-		f, ours, err := move(resent.Watch(j.ctx, &resends))
+		f, ours, err := move(send.WatchResent(j.ctx, &resends))
 		switch {
 		case err == nil && !ours && !bool(resends):
 			return outcome{id: id, end: reclaimed}

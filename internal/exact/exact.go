@@ -1,5 +1,5 @@
-// Package exact refuses what encoding/json changes without an error: it writes U+FFFD in place of bytes that are not
-// UTF-8.
+// Package exact takes texts by their bytes. It refuses what encoding/json changes without an error (U+FFFD in place of
+// bytes that are not UTF-8), writes empty lists as lists, and sums up texts so that no two lists of them are alike.
 package exact
 
 import (

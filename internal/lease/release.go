@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -148,7 +148,7 @@ func (*Detached) Err() error { return nil }
 
 // Value is the caller's, and for resent.Key the context itself.
 func (d *Detached) Value(key any) any {
-	if key == (resent.Key{}) {
+	if key == (send.ResentKey{}) {
 		return d
 	}
 	return d.values.Value(key)

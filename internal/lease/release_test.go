@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -41,7 +41,7 @@ func TestReleaseWithoutAnAnswerNamesItsCure(t *testing.T) {
 type resender struct{ fake }
 
 func (r *resender) Release(ctx context.Context) error {
-	ctx.Value(resent.Key{}).(resent.Noter).NoteResent()
+	ctx.Value(send.ResentKey{}).(send.ResentNoter).NoteResent()
 	return r.fake.Release(ctx)
 }
 

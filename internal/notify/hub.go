@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/internal/nodes"
-	"github.com/luatomic/luatomic/internal/single"
+	"github.com/luatomic/luatomic/internal/send"
+	"github.com/luatomic/luatomic/internal/servers"
 )
 
 // A Hub holds the subscriptions of one domain of a process: of a Locker, or of a consumer. All hubs of a client share
@@ -60,7 +60,7 @@ func (h *Hub) Tagged() bool {
 	if g, ok := client.(interface{ Unguarded() redis.UniversalClient }); ok {
 		client = g.Unguarded()
 	}
-	return !single.Server(client)
+	return !send.OneServer(client)
 }
 
 // attached is the exchange of the client, joined if necessary; nil after Close.
@@ -104,7 +104,7 @@ func (h *Hub) Follow(ctx context.Context, channel string) error {
 	if x == nil {
 		return ErrClosed
 	}
-	node, name, err := nodes.Of(ctx, h.client, channel)
+	node, name, err := servers.Of(ctx, h.client, channel)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (h *Hub) InPlace(ctx context.Context, channel string) bool {
 	if x == nil || !x.confirmed(channel) {
 		return false
 	}
-	_, name, err := nodes.Of(ctx, h.client, channel)
+	_, name, err := servers.Of(ctx, h.client, channel)
 	return err == nil && x.at(channel, name)
 }
 

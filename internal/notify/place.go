@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/internal/clock"
-	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/servers"
 )
 
 // A channel of a cluster or a Ring can lose its server: the master is replaced at another address, the slot moves, the
@@ -43,7 +43,7 @@ func (h *Hub) Place(channel string) {
 func (h *Hub) placeAll(ctx context.Context) {
 	retry := clock.Backoff{First: firstWait, Last: lastPlace}
 	for channels := h.takeLost(); channels != nil; channels = h.takeLost() {
-		nodes.Reload(ctx, h.client) // behind this: what is read now may be as it was
+		servers.Reload(ctx, h.client) // behind this: what is read now may be as it was
 		for channel := range channels {
 			if !h.place(ctx, channel) {
 				h.Place(channel)
@@ -74,7 +74,7 @@ func (h *Hub) place(ctx context.Context, channel string) bool {
 	if x == nil || !x.wanted(h, channel) {
 		return true
 	}
-	node, name, err := nodes.Of(ctx, h.client, channel)
+	node, name, err := servers.Of(ctx, h.client, channel)
 	if err != nil {
 		return errors.Is(err, redis.ErrClosed)
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/internal/clock"
-	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -27,7 +27,7 @@ type answers[T any] struct {
 	stop    <-chan struct{} // later answers do not count
 	closed  <-chan struct{} // nor those after Close; nil where they do
 	timeout time.Duration
-	failed  []resent.Failure // of the servers
+	failed  []send.Failure // of the servers
 }
 
 // askAll calls all servers concurrently. Answers count for NodeTimeout. The calls may go on for timeout. Close cuts off
@@ -43,11 +43,11 @@ func askAll[T any](
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	stop := context.AfterFunc(life, cancel)
-	failed := make([]resent.Failure, len(q.clients))
+	failed := make([]send.Failure, len(q.clients))
 	var calls sync.WaitGroup
 	for node := range q.clients {
 		calls.Go(func() {
-			v, err := call(resent.WatchFailures(ctx, &failed[node]), node)
+			v, err := call(send.WatchFailures(ctx, &failed[node]), node)
 			arrived <- answer[T]{v, err, node}
 		})
 	}

@@ -8,18 +8,18 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/internal/embedded"
+	"github.com/luatomic/luatomic/internal/launch"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lock/quorum"
 )
 
 // clocked starts servers whose clocks are ahead by that much.
-func clocked(t *testing.T, ahead ...time.Duration) ([]*embedded.Server, []redis.UniversalClient) {
+func clocked(t *testing.T, ahead ...time.Duration) ([]*launch.Server, []redis.UniversalClient) {
 	t.Helper()
-	servers, clients := make([]*embedded.Server, len(ahead)), make([]redis.UniversalClient, len(ahead))
+	servers, clients := make([]*launch.Server, len(ahead)), make([]redis.UniversalClient, len(ahead))
 	for i := range servers {
 		var err error
-		servers[i], err = embedded.Start()
+		servers[i], err = launch.StartEmbedded()
 		require.NoError(t, err)
 		t.Cleanup(servers[i].Close)
 		servers[i].Step(ahead[i])

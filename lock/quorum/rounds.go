@@ -9,7 +9,7 @@ import (
 
 	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/lease"
-	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -69,8 +69,8 @@ func (l *Lease) vote(ctx context.Context) votes {
 	}
 	answers := askAll(ctx, q, q.opts.NodeTimeout, func(ctx context.Context, node int) (lockscript.AcquireResult,
 		error) {
-		var again resent.Note
-		r, err := lockscript.Acquire(resent.Watch(ctx, &again), q.clients[node], params)
+		var again send.Resent
+		r, err := lockscript.Acquire(send.WatchResent(ctx, &again), q.clients[node], params)
 		l.nodes[node].again = bool(again)
 		l.nodes[node].may = bool(again) || r.Acquired || err != nil && !errors.Is(err, lua.ErrNotExecuted)
 		close(l.nodes[node].asked)
@@ -217,8 +217,8 @@ func (l *Lease) releaseAt(ctx context.Context, node int) (had bool, err error) {
 	if at.released {
 		return true, nil
 	}
-	var repeated resent.Note
-	state, err := lockscript.Release(resent.Watch(ctx, &repeated), l.q.clients[node], lockscript.ReleaseParams{
+	var repeated send.Resent
+	state, err := lockscript.Release(send.WatchResent(ctx, &repeated), l.q.clients[node], lockscript.ReleaseParams{
 		Lock: l.keys.Record, Queue: l.keys.Queue, Owner: l.token, Stay: stay,
 	})
 	if err == nil {
@@ -233,7 +233,7 @@ func (l *Lease) releaseAt(ctx context.Context, node int) (had bool, err error) {
 // would be over. The answers are whether the server had granted it.
 func (l *Lease) giveBack(ctx context.Context, call func(context.Context, int) (bool, error)) *answers[bool] {
 	// A repeat at one server says nothing of the answers of the others.
-	ctx = context.WithValue(ctx, resent.Key{}, nil)
+	ctx = context.WithValue(ctx, send.ResentKey{}, nil)
 	return askAll(ctx, l.q, onServers(l.q.opts.TTL), func(ctx context.Context, node int) (bool, error) {
 		<-l.nodes[node].asked
 		if !l.nodes[node].may {

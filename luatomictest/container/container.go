@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/watchdog"
+	"github.com/luatomic/luatomic/internal/launch"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/luatomictest/internal/ready"
 	"github.com/testcontainers/testcontainers-go"
@@ -142,9 +142,9 @@ func obtainImage(provider *testcontainers.DockerProvider, name string, log func(
 // containerStop returns the function that removes the container. Without a reaper a watchdog removes it when this
 // process is killed.
 func containerStop(c *testcontainers.DockerContainer) func() {
-	var guard *watchdog.Watchdog
+	var guard *launch.Watchdog
 	if docker, err := exec.LookPath("docker"); err == nil && testcontainers.ReadConfig().Config.RyukDisabled {
-		guard = watchdog.Start(`exec "$1" rm -f -v "$2" >/dev/null 2>&1`, docker, c.GetContainerID())
+		guard = launch.StartWatchdog(`exec "$1" rm -f -v "$2" >/dev/null 2>&1`, docker, c.GetContainerID())
 	}
 	return func() {
 		if err := testcontainers.TerminateContainer(c); err == nil {

@@ -22,8 +22,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/internal/luahook"
-	"github.com/luatomic/luatomic/tools/luagen/luacover"
+	"github.com/luatomic/luatomic/internal/send"
 )
 
 const (
@@ -33,45 +32,56 @@ const (
 	MutantVar = "LUAGEN_MUTANT"
 	// TraceVar names the folder to which each test program writes what scripts did.
 	TraceVar = "LUAGEN_TRACE"
-	// OnlyVar has the names of the scripts to trace, joined by commas; empty for all.
-	OnlyVar = "LUAGEN_TRACE_ONLY"
+	// TextsVar is the address at which luagen answers what to run in place of a script, with DirVar and TraceVar.
+	TextsVar = "LUAGEN_TEXTS"
+)
+
+const (
+	// Channel is where marks are published, each message "digest number number ...". The digest is that of the script
+	// without marks.
+	Channel = "luagen:cover"
+	// TraceChannel is where a traced script publishes what it does, one line of text for each message.
+	TraceChannel = "luagen:trace"
 )
 
 func init() {
-	if dir := os.Getenv(DirVar); dir != "" {
-		c := &collector{dir: dir, channel: luacover.Channel, servers: map[string]*server{}, seen: map[string]bool{},
-			asked: map[string]bool{}}
-		c.take = c.note
-		luahook.Rewrite = func(_, _, source string, _ func(int) string) string { return luacover.Mark(source) }
-		luahook.Guard = func(_, source string) string { return luacover.MarkGuard(source) }
-		luahook.Client, collecting = c.client, c
+	c := &collector{servers: map[string]*server{}, seen: map[string]bool{}, asked: map[string]bool{}}
+	if c.dir = os.Getenv(DirVar); c.dir != "" {
+		c.channel, c.take = Channel, c.note
+	} else if c.dir = os.Getenv(TraceVar); c.dir != "" {
+		c.channel, c.take = TraceChannel, c.line
 	}
-	if dir := os.Getenv(TraceVar); dir != "" {
-		c := &collector{dir: dir, channel: luacover.TraceChannel, servers: map[string]*server{},
-			asked: map[string]bool{}}
-		c.take = c.line
-		only := os.Getenv(OnlyVar)
-		luahook.Rewrite = func(name, _, source string, at func(int) string) string {
-			if only != "" && !slices.Contains(strings.Split(only, ","), name) {
-				return source
+	if c.dir != "" {
+		send.RewriteScript = func(name, sha, source string, at func(int) string) string {
+			ask := Ask{Name: name, SHA: sha, Source: source}
+			for line := range strings.Count(source, "\n") + 1 {
+				ask.Places = append(ask.Places, at(line+1))
 			}
-			return luacover.Trace(name, source, at)
+			return ask.answer()
 		}
-		luahook.Client, collecting = c.client, c
+		send.RewriteGuard = func(sha, source string) string { return Ask{SHA: sha, Source: source}.answer() }
+		send.SeeClient, collecting = c.client, c
 	}
 	if file := os.Getenv(MutantVar); file != "" {
-		text, err := os.ReadFile(file)
-		digest, mutant, ok := strings.Cut(string(text), "\n")
-		if err != nil || !ok {
-			panic(fmt.Sprintf("luacover: %s names no mutant: %v", MutantVar, err))
+		mutate(file)
+	}
+}
+
+// mutate has the mutant of a file run in place of its script.
+func mutate(file string) {
+	text, err := os.ReadFile(file)
+	digest, mutant, ok := strings.Cut(string(text), "\n")
+	if err != nil || !ok {
+		panic(fmt.Sprintf("luacover: %s names no mutant: %v", MutantVar, err))
+	}
+	send.RewriteGuard = func(sha, source string) string {
+		if sha == digest {
+			return mutant
 		}
-		luahook.Guard = func(sha, source string) string {
-			if sha == digest {
-				return mutant
-			}
-			return source
-		}
-		luahook.Rewrite = func(_, sha, source string, _ func(int) string) string { return luahook.Guard(sha, source) }
+		return source
+	}
+	send.RewriteScript = func(_, sha, source string, _ func(int) string) string {
+		return send.RewriteGuard(sha, source)
 	}
 }
 

@@ -147,7 +147,13 @@ func inProfile(file string) string {
 // runCovered runs the command and reads what its test programs wrote.
 func runCovered(words []string, list []*covered, stdout, stderr io.Writer) (code int, err error) {
 	err = inFolder("luagen-cover-", func(ctx context.Context, dir string) (err error) {
-		if code, err = runWith(ctx, words, stdout, stderr, luacover.DirVar+"="+dir); err != nil {
+		addr, stop, err := luacover.Serve(marks.Answer)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		code, err = runWith(ctx, words, stdout, stderr, luacover.DirVar+"="+dir, luacover.TextsVar+"="+addr)
+		if err != nil {
 			return err
 		}
 		sayRefused(stderr, "cover", dir)

@@ -71,6 +71,7 @@ type mutation struct {
 	parallel int
 	scripts  []*mutated
 	dir      string // for the mutants and the test programs
+	texts    string // where test programs ask for marked scripts
 }
 
 // mutated is a script under mutation.
@@ -86,7 +87,12 @@ func (m *mutation) run(path string, command []string, stdout, stderr io.Writer) 
 		return 0, err
 	}
 	err = inFolder("luagen-mutate-", func(ctx context.Context, dir string) error {
-		m.dir = dir
+		addr, stop, err := luacover.Serve(marks.Answer)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		m.dir, m.texts = dir, addr
 		tests, err := m.tests(ctx, command, stderr)
 		if err != nil {
 			return err

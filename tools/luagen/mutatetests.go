@@ -143,7 +143,7 @@ func (m *mutation) observe(ctx context.Context, test *mutantTest) (failed bool, 
 		return false, err
 	}
 	start := time.Now()
-	failed, err = test.run(ctx, io.Discard, luacover.DirVar+"="+dir)
+	failed, err = test.run(ctx, io.Discard, luacover.DirVar+"="+dir, luacover.TextsVar+"="+m.texts)
 	if test.took = time.Since(start); err != nil {
 		return false, err
 	}

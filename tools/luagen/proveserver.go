@@ -13,9 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/internal/socketdir"
-	"github.com/luatomic/luatomic/internal/unquoted"
-	"github.com/luatomic/luatomic/internal/watchdog"
+	"github.com/luatomic/luatomic/internal/launch"
+	"github.com/luatomic/luatomic/internal/show"
 )
 
 var errURL = errors.New("-redis")
@@ -27,7 +26,7 @@ func emptyServer(ctx context.Context, url string) (*redis.Client, func(), error)
 	}
 	opts, err := redis.ParseURL(url)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", errURL, unquoted.URL(err))
+		return nil, nil, fmt.Errorf("%w: %w", errURL, show.UnquotedURL(err))
 	}
 	client := redis.NewClient(opts)
 	if err := client.Ping(ctx).Err(); err != nil {
@@ -47,7 +46,7 @@ func startServer(ctx context.Context) (*redis.Client, func(), error) {
 					"-redis")
 		}
 	}
-	dir, socket, err := socketdir.Make("luagen-")
+	dir, socket, err := launch.SocketDir("luagen-")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -64,8 +63,8 @@ type provingServer struct {
 	client *redis.Client // nil until it has started
 	dir    string
 	cmd    *exec.Cmd
-	guard  *watchdog.Watchdog // for the end that luagen cannot see
-	said   bytes.Buffer       // read when it has ended
+	guard  *launch.Watchdog // for the end that luagen cannot see
+	said   bytes.Buffer     // read when it has ended
 	ended  chan struct{}
 }
 
@@ -81,7 +80,7 @@ func (s *provingServer) start(ctx context.Context, binary, socket string) error 
 		close(s.ended)
 		return fmt.Errorf("does not start: %w", err)
 	}
-	s.guard = watchdog.Start(watchdog.Server, strconv.Itoa(s.cmd.Process.Pid), s.dir)
+	s.guard = launch.StartWatchdog(launch.KillServer, strconv.Itoa(s.cmd.Process.Pid), s.dir)
 	go func() { _ = s.cmd.Wait(); close(s.ended) }()
 	s.client = redis.NewClient(&redis.Options{Network: "unix", Addr: socket})
 	for end := time.Now().Add(startsWithin); time.Now().Before(end); {

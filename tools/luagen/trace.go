@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/luatomic/luatomic/luatomictest/luacover"
+	marks "github.com/luatomic/luatomic/tools/luagen/luacover"
 )
 
 const traceUsage = `luagen trace prints what scripts do while a command, most often go test, is under way.
@@ -83,8 +84,14 @@ func missing(only, text string) error {
 // traced runs the command and prints what its test programs wrote, one program after the other.
 func traced(words []string, only string, stdout, stderr io.Writer, out *bytes.Buffer) (code int, err error) {
 	err = inFolder("luagen-trace-", func(ctx context.Context, dir string) (err error) {
-		if code, err = runWith(ctx, words, stdout, stderr, luacover.TraceVar+"="+dir,
-			luacover.OnlyVar+"="+only); err != nil {
+		names := strings.FieldsFunc(only, func(r rune) bool { return r == ',' })
+		addr, stop, err := luacover.Serve(marks.Tracer(names...))
+		if err != nil {
+			return err
+		}
+		defer stop()
+		code, err = runWith(ctx, words, stdout, stderr, luacover.TraceVar+"="+dir, luacover.TextsVar+"="+addr)
+		if err != nil {
 			return err
 		}
 		sayRefused(stderr, "trace", dir)

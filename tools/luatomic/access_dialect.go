@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/luatomic/luatomic"
-	"github.com/luatomic/luatomic/internal/acl"
+	"github.com/luatomic/luatomic/internal/operate"
 )
 
 // foreign refuses the flags whose rights a dialect has not.
@@ -42,7 +42,7 @@ func dialectRules(dialect string, o *luatomic.AccessOptions) []string {
 	if o.Audit {
 		words += " scan"
 	}
-	commands := append(acl.Commands(scriptsOf(dialect)), strings.Fields("evalsha evalsha_ro ping "+words)...)
+	commands := append(operate.Commands(scriptsOf(dialect)), strings.Fields("evalsha evalsha_ro ping "+words)...)
 	slices.Sort(commands)
 	for _, c := range slices.Compact(commands) {
 		rules = append(rules, "+"+c)

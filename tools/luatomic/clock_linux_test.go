@@ -10,14 +10,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/internal/embedded"
+	"github.com/luatomic/luatomic/internal/launch"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
 // An age on a terminal is by the server's clock, whatever the clock of the operator's machine says.
 func TestAgesAreByTheServersClock(t *testing.T) {
 	t.Parallel()
-	server, err := embedded.Start()
+	server, err := launch.StartEmbedded()
 	require.NoError(t, err)
 	t.Cleanup(server.Close)
 	server.Step(1000 * time.Hour)

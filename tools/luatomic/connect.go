@@ -14,8 +14,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/internal/nodes"
-	"github.com/luatomic/luatomic/internal/unquoted"
+	"github.com/luatomic/luatomic/internal/servers"
+	"github.com/luatomic/luatomic/internal/show"
 )
 
 const defaultURL = "redis://127.0.0.1:6379"
@@ -93,7 +93,7 @@ func dial(ctx context.Context, address string, files tlsFlags) (redis.UniversalC
 	client := redis.NewClusterClient(cluster)
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
-	if err := nodes.Answers(ctx, client); err != nil {
+	if err := servers.Answers(ctx, client); err != nil {
 		_ = client.Close()
 		return nil, unreachable(address, err)
 	}
@@ -108,7 +108,7 @@ func behindSentinel(ctx context.Context, address string, o *redis.FailoverOption
 	defer func() { _ = client.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
-	if err := nodes.Answers(ctx, client); err != nil {
+	if err := servers.Answers(ctx, client); err != nil {
 		return nil, unreachable(address, err)
 	}
 	return redis.NewFailoverClient(o), nil
@@ -192,7 +192,7 @@ func (to target) secure(files tlsFlags) error {
 
 // badURL says where the URL comes from, and repeats no part of it.
 func badURL(err error) error {
-	return usagef("server URL, of --redis or REDIS_URL: %v", unquoted.URL(err))
+	return usagef("server URL, of --redis or REDIS_URL: %v", show.UnquotedURL(err))
 }
 
 // probe asks once, without the repeats of the client that is used later, and
@@ -203,7 +203,7 @@ func probe(ctx context.Context, o redis.Options) (mode string, err error) {
 	defer func() { _ = client.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
-	if err := nodes.Answers(ctx, client); err != nil {
+	if err := servers.Answers(ctx, client); err != nil {
 		return "", err
 	}
 	return modeOf(ctx, client), nil

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic/internal/resent"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -75,7 +75,7 @@ func TestCureIsOfReplies(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "name the master", cureOf(fmt.Errorf("push: %w", reply("READONLY You can't write to a replica."))))
 	before := &lua.Error{Outcome: lua.ErrOutcomeUnknown, Err: context.DeadlineExceeded,
-		Detail: resent.Before + "READONLY You can't write to a replica."}
+		Detail: send.BeforeResent + "READONLY You can't write to a replica."}
 	require.Equal(t, "name the master", cureOf(before), "the last attempt had no reply, the one before had")
 	require.Contains(t, cureOf(reply("ERR ACL failure in script: User app has no permissions")), "luatomic acl")
 	busy := reply("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.")

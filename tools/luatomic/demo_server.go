@@ -13,8 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic/internal/embedded"
-	"github.com/luatomic/luatomic/internal/socketdir"
+	"github.com/luatomic/luatomic/internal/launch"
 )
 
 // privateServer is a server of the demo's own, which no other process uses.
@@ -41,7 +40,7 @@ func startPrivate(ctx context.Context, s *session) (*privateServer, error) {
 		}
 		s.note("%s does not start (%v); going on without it", name, err)
 	}
-	server, err := embedded.Start()
+	server, err := launch.StartEmbedded()
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +54,7 @@ func startPrivate(ctx context.Context, s *session) (*privateServer, error) {
 const startWithin = 20 * time.Second
 
 func startBinary(ctx context.Context, s *session, path string) (*privateServer, error) {
-	dir, socket, err := socketdir.Make("luatomic-demo-")
+	dir, socket, err := launch.SocketDir("luatomic-demo-")
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic"
-	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 )
@@ -34,7 +34,7 @@ func (p *probeUse) examineQueues(ctx context.Context) checkResult {
 	}
 	looked := all[:min(len(all), doctorQueues)]
 	stats := make([]queue.Stats, len(looked))
-	errs := nodes.EachQueue(ctx, p.client, looked, func(ctx context.Context, i int) (err error) {
+	errs := servers.EachQueue(ctx, p.client, looked, func(ctx context.Context, i int) (err error) {
 		stats[i], err = looked[i].Stats(ctx)
 		return err
 	})

@@ -18,7 +18,7 @@ import (
 	"github.com/luatomic/luatomic/compat/redisinaction"
 	"github.com/luatomic/luatomic/compat/sidekiq"
 	queuescript "github.com/luatomic/luatomic/gen/queue"
-	"github.com/luatomic/luatomic/internal/lab"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/luatomic/luatomic/internal/ids"
 	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/internal/operate"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 )
@@ -21,9 +21,9 @@ func allJobs(
 	if err != nil {
 		return nil, err
 	}
-	from := map[queue.State]*ids.Reader{
-		queue.Ready: ids.List(client, k.Ready), queue.Scheduled: ids.Set(client, k.Scheduled),
-		queue.Leased: ids.Set(client, k.Leases), queue.Dead: ids.Set(client, k.Dead),
+	from := map[queue.State]*operate.Reader{
+		queue.Ready: operate.ReadList(client, k.Ready), queue.Scheduled: operate.ReadSet(client, k.Scheduled),
+		queue.Leased: operate.ReadSet(client, k.Leases), queue.Dead: operate.ReadSet(client, k.Dead),
 	}[state]
 	all, seen := []string(nil), make(map[string]bool)
 	for !from.Over() {

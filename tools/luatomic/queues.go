@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/internal/keys"
-	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
@@ -158,7 +158,7 @@ stalls stays for 15 s, with its last report.`,
 				if err != nil {
 					return err
 				}
-				now, err := nodes.Time(ctx, client, keys.NewFleet(s.prefix).Workers)
+				now, err := servers.Time(ctx, client, keys.NewFleet(s.prefix).Workers)
 				if err != nil {
 					return err
 				}

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 )
@@ -22,7 +22,7 @@ type line struct {
 func eachQueue(ctx context.Context, client lua.Client, queues []*queue.Queue, out *rows,
 	read func(context.Context, *queue.Queue) (line, error)) error {
 	lines := make([]line, len(queues))
-	errs := nodes.EachQueue(ctx, client, queues, func(ctx context.Context, i int) (err error) {
+	errs := servers.EachQueue(ctx, client, queues, func(ctx context.Context, i int) (err error) {
 		lines[i], err = read(ctx, queues[i])
 		return err
 	})

@@ -4,17 +4,17 @@ import (
 	"context"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/meter"
+	"github.com/luatomic/luatomic/internal/operate"
 	"github.com/luatomic/luatomic/queue"
 )
 
 // rates are how fast queues move, from what was counted before.
 type rates struct {
-	counters meter.Meter
-	sizes    meter.Meter // they also fall
+	counters operate.Meter
+	sizes    operate.Meter // they also fall
 }
 
-func newRates() *rates { return &rates{sizes: meter.Meter{Signed: true}} }
+func newRates() *rates { return &rates{sizes: operate.Meter{Signed: true}} }
 
 // queueRates are null while too little is known.
 type queueRates struct {

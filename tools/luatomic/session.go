@@ -16,7 +16,7 @@ import (
 	"unicode"
 	"unicode/utf16"
 
-	"github.com/luatomic/luatomic/internal/lists"
+	"github.com/luatomic/luatomic/internal/exact"
 	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -83,7 +83,7 @@ func (s *session) emit(v any) error {
 
 // encode writes the object. A terminal gets it without characters that it would obey, which JSON allows in a text.
 func (s *session) encode(v any) error {
-	v = lists.Filled(v)
+	v = exact.FilledLists(v)
 	if !s.tables {
 		return s.stdout.Encode(v)
 	}

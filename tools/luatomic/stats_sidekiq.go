@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
-	"github.com/luatomic/luatomic/internal/meter"
+	"github.com/luatomic/luatomic/internal/operate"
 )
 
 // sidekiqTotals are the counts of a Sidekiq system; sidekiqQueue those of one queue.
@@ -34,7 +34,7 @@ type sidekiqQueue struct {
 }
 
 // countSidekiq prints the totals and a line for each queue, or for those that the arguments name.
-func countSidekiq(s *session, d *sidekiq.Dialect, rates *meter.Meter) error {
+func countSidekiq(s *session, d *sidekiq.Dialect, rates *operate.Meter) error {
 	st, err := d.Stats(s.signals.stop)
 	if s.signals.stop.Err() != nil {
 		return errInterrupted
@@ -73,7 +73,7 @@ func noLists(s *session, st *sidekiq.Stats) {
 }
 
 // totalSidekiq prints the totals, with their rates where there is a meter.
-func totalSidekiq(s *session, st *sidekiq.Stats, rates *meter.Meter) error {
+func totalSidekiq(s *session, st *sidekiq.Stats, rates *operate.Meter) error {
 	total := sidekiqTotals{Processed: st.Processed, Failed: st.Failed, Scheduled: st.Scheduled, Retries: st.Retries,
 		Dead: st.Dead, Processes: st.Processes, Now: st.Now.UnixMilli()}
 	columns := []string{"PROCESSED", "FAILED", "SCHEDULED", "RETRIES", "DEAD", "PROCESSES"}
@@ -101,9 +101,9 @@ func runSidekiqStats(s *session, dialect string, watch *interval) error {
 	if err != nil {
 		return err
 	}
-	var rates *meter.Meter
+	var rates *operate.Meter
 	if watch.on {
-		rates = &meter.Meter{}
+		rates = &operate.Meter{}
 	}
 	return s.again(watch, func() error { return countSidekiq(s, d, rates) })
 }

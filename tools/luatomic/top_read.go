@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/internal/keys"
-	"github.com/luatomic/luatomic/internal/meter"
-	"github.com/luatomic/luatomic/internal/nodes"
+	"github.com/luatomic/luatomic/internal/operate"
+	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/queue"
 	"github.com/luatomic/luatomic/rpc"
@@ -81,7 +81,7 @@ type topReader struct {
 	client redis.UniversalClient
 	prefix string
 	rates  *rates
-	calls  meter.Meter
+	calls  operate.Meter
 	view   topView
 	buses  []string
 	// processes are those that consume, as far as this user may read them.
@@ -117,7 +117,7 @@ func (r *topReader) read(ctx context.Context) {
 	next := r.view
 	var server time.Time
 	next.away = inTime(ctx, func(ctx context.Context) (err error) {
-		server, err = nodes.Time(ctx, r.client, keys.NewFleet(r.prefix).Workers)
+		server, err = servers.Time(ctx, r.client, keys.NewFleet(r.prefix).Workers)
 		return err
 	})
 	if isAway(next.away) {
@@ -173,7 +173,7 @@ func readPart[T any](ctx context.Context, r *topReader,
 
 func (r *topReader) partly(ctx context.Context, part bool, err error) (bool, error) {
 	if isAway(err) {
-		if servers, _ := nodes.Masters(ctx, r.client); len(servers) > 1 {
+		if servers, _ := servers.Masters(ctx, r.client); len(servers) > 1 {
 			return true, nil
 		}
 	}
@@ -190,7 +190,7 @@ func (r *topReader) readQueues(ctx context.Context) (out []topQueue, part bool, 
 		queues = queues[:topQueues]
 	}
 	out = make([]topQueue, len(queues))
-	errs := nodes.EachQueue(ctx, r.client, queues, func(ctx context.Context, i int) error {
+	errs := servers.EachQueue(ctx, r.client, queues, func(ctx context.Context, i int) error {
 		return inTime(ctx, func(ctx context.Context) (err error) {
 			out[i], err = r.readQueue(ctx, queues[i])
 			return err
@@ -329,7 +329,7 @@ func eachOf[T any](list iter.Seq2[T, error], f func(T) bool) error {
 func (r *topReader) findBuses(ctx context.Context) (part bool, err error) {
 	within, cancel := context.WithTimeout(ctx, topScanFor)
 	defer cancel()
-	names, err := nodes.Buses(within, r.client, r.prefix)
+	names, err := servers.Buses(within, r.client, r.prefix)
 	if err != nil && within.Err() != nil {
 		part, err = true, nil
 	}
@@ -344,7 +344,7 @@ func (r *topReader) findBuses(ctx context.Context) (part bool, err error) {
 
 func (r *topReader) readNodes(ctx context.Context) (out []topNode, _ bool, err error) {
 	live := make([][]rpc.Node, len(r.buses))
-	errs := nodes.EachBus(ctx, r.client, r.buses, func(ctx context.Context, i int) error {
+	errs := servers.EachBus(ctx, r.client, r.buses, func(ctx context.Context, i int) error {
 		bus, err := rpc.NewBus(r.client, r.buses[i], &rpc.Options{Prefix: r.prefix})
 		if err != nil {
 			return nil // another program wrote it

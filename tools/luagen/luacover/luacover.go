@@ -8,12 +8,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/luatomic/luatomic/luatomictest/luacover"
 	"github.com/luatomic/luatomic/tools/luagen/luaast"
 )
-
-// Channel is where marks are published, each message "digest number number ...". The digest is that of the script
-// without marks.
-const Channel = "luagen:cover"
 
 // Statement is one statement of a script, without those inside it.
 type Statement struct {
@@ -143,9 +140,17 @@ func marked(source string, behind func(head, script string) string) string {
 		at = s.off
 	}
 	b.WriteString(source[at:])
-	text := behind(fmt.Sprintf(head, Channel, Digest(source)), b.String())
+	text := behind(fmt.Sprintf(head, luacover.Channel, Digest(source)), b.String())
 	if _, err := luaast.Parse(text); err != nil || len(all) == 0 {
 		return source
 	}
 	return text
+}
+
+// Answer tells a test program what runs in place of a script or a guard, so that it publishes which statements ran.
+func Answer(ask luacover.Ask) string {
+	if ask.Name == "" {
+		return MarkGuard(ask.Source)
+	}
+	return Mark(ask.Source)
 }

@@ -3,14 +3,13 @@ package luacover
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 
+	"github.com/luatomic/luatomic/luatomictest/luacover"
 	"github.com/luatomic/luatomic/tools/luagen/luaast"
 )
-
-// TraceChannel is where a traced script publishes what it does, one line of text for each message.
-const TraceChannel = "luagen:trace"
 
 // tracer stands on the script's first line. luagen_from reports a call with its line and arguments and hands these on;
 // luagen_to reports the reply and the time. The call itself stands in the script, so that its error has its line.
@@ -68,11 +67,22 @@ func Trace(name, source string, place func(line int) string) string {
 		at = in.at
 	}
 	b.WriteString(source[at:])
-	head := fmt.Sprintf(tracer, TraceChannel, name)
+	head := fmt.Sprintf(tracer, luacover.TraceChannel, name)
 	traced := luaast.Behind(head, b.String())
 	var full *luaast.Error
 	if _, err := luaast.Parse(traced); errors.As(err, &full) {
-		return luaast.Behind(head+fmt.Sprintf(blind, TraceChannel, name, full.Message), source)
+		return luaast.Behind(head+fmt.Sprintf(blind, luacover.TraceChannel, name, full.Message), source)
 	}
 	return traced
+}
+
+// Tracer answers a test program as Answer does, so that the scripts of these names publish what they do; without names,
+// all do.
+func Tracer(names ...string) func(luacover.Ask) string {
+	return func(ask luacover.Ask) string {
+		if ask.Name == "" || len(names) > 0 && !slices.Contains(names, ask.Name) {
+			return ask.Source
+		}
+		return Trace(ask.Name, ask.Source, func(line int) string { return ask.Places[line-1] })
+	}
 }

@@ -1,2 +1,0 @@
-// Package suspend stops and continues processes of tests, where the system can.
-package suspend
