@@ -46,6 +46,28 @@ func TestScriptsOf1MiBEnd(t *testing.T) {
 	}
 }
 
+// Numbers that are compared with each other, or that a field counts, do not lead a rule round in a circle.
+func TestNumbersThatBoundEachOtherEnd(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"local a, b = ARGV[1], ARGV[2]\nif tonumber(a) < tonumber(b) then redis.call('PEXPIRE', KEYS[1], tonumber(a)) end",
+		"local t = {n = 1}\nt.n = t.n + 1\nredis.call('PEXPIRE', KEYS[1], t.n)",
+		"local t = {}\nt.a = t.b t.b = t.a\nif t.a < t.b then redis.call('PEXPIRE', KEYS[1], t.a * 2) end",
+		"local t = {}\nt.a = math.min(t.b, 5) t.b = math.min(t.a, t.c)\nredis.call('PEXPIRE', KEYS[1], t.b + 1)",
+	} {
+		luagen.Vet("a.lua", text)
+	}
+	text := "redis.call('PEXPIRE', KEYS[1], tonumber(ARGV[1]) * 2)\nreturn "
+	for i := range 40 {
+		for j := range 40 {
+			text += fmt.Sprintf("tonumber(ARGV[%d]) < tonumber(ARGV[%d]) or ", i+1, j+1)
+		}
+	}
+	start := time.Now()
+	luagen.Vet("a.lua", text+"1")
+	require.Less(t, time.Since(start), 60*time.Second)
+}
+
 // Deep nesting is refused with a place, or judged; it never ends the process.
 func TestDeepNestingIsNoOverflow(t *testing.T) {
 	t.Parallel()

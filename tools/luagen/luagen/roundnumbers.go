@@ -19,7 +19,8 @@ const few = 1e6
 // argument has no bound, so only times in ms and increments are judged, which programs fill with such numbers.
 func (b *body) checkRoundNumbers() {
 	f := b.flow()
-	sizes := sizes{flow: f, most: map[use]float64{}, number: map[use]bool{}, fields: b.fieldValues()}
+	sizes := sizes{flow: f, most: map[use]float64{}, number: map[use]bool{}, fields: b.fieldValues(),
+		inField: map[string]float64{}, compared: map[any]float64{}}
 	for _, c := range b.commands {
 		names := f.commandNames(c.node)
 		if len(names) != 1 {
@@ -97,6 +98,9 @@ type sizes struct {
 	most   map[use]float64
 	number map[use]bool
 	fields map[string][]luaast.Expr // what the script writes into fields of tables, by their names
+
+	inField  map[string]float64 // by the name of the field; one that is being judged counts as small, too
+	compared map[any]float64    // limits by what is compared; none while it is sought, as in a < b, b < a
 }
 
 // use is a local behind one of its assignments.
@@ -431,10 +435,15 @@ func (s sizes) mostOfElement(e *luaast.Index) float64 {
 	if name == nil || len(s.fields[name.Value]) == 0 {
 		return math.Inf(1)
 	}
+	if most, ok := s.inField[name.Value]; ok {
+		return most
+	}
+	s.inField[name.Value] = 0
 	most := 0.0
 	for _, value := range s.fields[name.Value] {
 		most = max(most, s.atMost(value))
 	}
+	s.inField[name.Value] = most
 	return most
 }
 
@@ -483,6 +492,10 @@ func (s sizes) mostOfVar(n *luaast.Name) float64 {
 // limitOf is the least number that the script compares an expression with as a limit.
 func (s sizes) limitOf(e luaast.Expr) float64 {
 	least, key := math.Inf(1), s.limitKey(e)
+	if limit, ok := s.compared[key]; ok {
+		return limit
+	}
+	s.compared[key] = least
 	for _, n := range s.limits {
 		switch n := n.(type) {
 		case *luaast.Binary:
@@ -495,6 +508,7 @@ func (s sizes) limitOf(e luaast.Expr) float64 {
 			least = min(least, s.limitGiven(n, key))
 		}
 	}
+	s.compared[key] = least
 	return least
 }
 
