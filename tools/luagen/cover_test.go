@@ -176,6 +176,9 @@ func TestCoverSaysThatAUserMayNotPublish(t *testing.T) {
 	dir := t.TempDir()
 	writeFile(t, filepath.Join(dir, "count.lua"), countScript)
 	child := []string{os.Args[0], "-test.run", "TestRefusedChild"}
+	texts, stop, err := luacover.Serve(marks.Answer)
+	require.NoError(t, err)
+	t.Cleanup(stop)
 	for _, without := range []string{"-publish", "-subscribe"} {
 		t.Setenv("LUAGEN_CHILD_WITHOUT", without)
 		for _, verb := range []string{"cover", "trace"} {
@@ -184,7 +187,7 @@ func TestCoverSaysThatAUserMayNotPublish(t *testing.T) {
 			require.Contains(t, stderr, "luagen "+verb+": what some scripts ran is not known: NOPERM", without)
 			require.Contains(t, stderr, "'"+without[1:]+"'")
 		}
-		m := mutation{dir: t.TempDir(), parallel: 1, scripts: []*mutated{{source: luagen.Runnable{Text: countScript}}}}
+		m := mutation{dir: t.TempDir(), texts: texts, parallel: 1, scripts: []*mutated{{source: luagen.Runnable{Text: countScript}}}}
 		test := mutantTest{words: child}
 		failed, err := m.observe(t.Context(), &test)
 		require.NoError(t, err)
