@@ -8,11 +8,10 @@ import (
 	"testing"
 
 	"github.com/luatomic/luatomic/luatomictest"
-	"github.com/luatomic/luatomic/luatomictest/container"
 	"github.com/stretchr/testify/require"
 )
 
-func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
+func TestMain(m *testing.M) { luatomictest.Main(m) }
 
 const goodScript = `--- LockPeek tells whether a lock is there.
 ---@readonly

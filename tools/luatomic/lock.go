@@ -270,6 +270,7 @@ func (l *lockCmd) runChild(s *session, keep func(context.Context) context.Contex
 	if kept.Err() != nil {
 		return nil, fmt.Errorf("%w; the command was not started", context.Cause(kept))
 	}
+	s.signals.holdPassed()
 	running, err := s.startChild(cmd, true)
 	if err != nil {
 		return asShell(fmt.Errorf("cannot run %q: %w", s.child[0], err)), nil

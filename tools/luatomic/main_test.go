@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/luatomictest"
-	"github.com/luatomic/luatomic/luatomictest/container"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -47,7 +46,7 @@ func TestMain(m *testing.M) {
 	if signal.Ignored(syscall.SIGHUP) { // under nohup; what is caught here has its default in the programs of the tests
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
-	luatomictest.Main(m, container.Start)
+	luatomictest.Main(m)
 }
 
 // within bounds what must happen soon, on a slow machine too.

@@ -40,6 +40,8 @@ type signals struct {
 	mu      sync.Mutex
 	forward func(os.Signal) // takes the signals instead, when set
 	first   os.Signal       // the one that ended stop
+	holding bool            // further signals wait in held for forwardTo
+	held    []os.Signal
 }
 
 // errGraceOver ends over.
@@ -95,6 +97,10 @@ func (s *signals) taken(sig os.Signal) bool {
 		s.forward(sig)
 		return true
 	}
+	if does := effects[sig]; s.holding && does != ends && does != escalates {
+		s.held = append(s.held, sig)
+		return true
+	}
 	switch effects[sig] {
 	case ends, escalates:
 		return s.stoppedWith(sig)
@@ -132,17 +138,29 @@ func (s *signals) bound(grace time.Duration) (release func()) {
 	}
 }
 
-// forwardTo passes the signals, and the further ones, to f until stop is called, and the one that came before, if any.
-func (s *signals) forwardTo(f func(os.Signal), further ...os.Signal) (stop func()) {
+// hold keeps the further signals for forwardTo: one that arrives before the child is there would stop or end this
+// process alone.
+func (s *signals) hold(further ...os.Signal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.forward = f
-	if s.first != nil {
-		f(s.first)
-	}
+	s.holding = true
 	if len(further) > 0 {
 		signal.Notify(s.got, further...)
 	}
+}
+
+// forwardTo passes the signals to f until stop is called, and those that came before, if any.
+func (s *signals) forwardTo(f func(os.Signal)) (stop func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forward, s.holding = f, false
+	if s.first != nil {
+		f(s.first)
+	}
+	for _, sig := range s.held {
+		f(sig)
+	}
+	s.held = nil
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
