@@ -62,7 +62,8 @@ func TestDeadServerIsNamedAndNothingWasSent(t *testing.T) {
 	preload(t, client, s)
 	server.Kill()
 	for budget, message := range map[time.Duration]string{ // shorter and longer than one try
-		100 * time.Millisecond: "no connection to " + server.Addr(), 5 * time.Second: "connection refused",
+		100 * time.Millisecond: "no connection to " + server.Addr(),
+		5 * time.Second:        "connection refused|has not replied to the calls before it",
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), budget)
 		start := time.Now()
@@ -71,7 +72,7 @@ func TestDeadServerIsNamedAndNothingWasSent(t *testing.T) {
 		requireOutcome(t, err, lua.ErrNotExecuted)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, server.Addr())
-		require.ErrorContains(t, err, message)
+		require.Regexp(t, message, err)
 		require.Less(t, time.Since(start), budget+5*time.Second)
 	}
 }

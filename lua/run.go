@@ -165,6 +165,14 @@ func (c *Call) precede(ctx context.Context, pipe redis.Pipeliner) {
 	}
 }
 
+// addrOf is the address of the client's one server behind a space, or "".
+func addrOf(client Client) string {
+	if node, ok := client.(*redis.Client); ok {
+		return " " + node.Options().Addr
+	}
+	return ""
+}
+
 // result returns the caller's error, or nil after a reply. An unknown outcome stays unknown, whatever later attempts
 // return: the first attempt may have written before the lease expired. The search for details of an error ends at
 // until.
@@ -181,8 +189,8 @@ func (c *Call) result(ctx context.Context, client Client, until time.Time) error
 	case e.Code == "WRONGTYPE":
 		e.Detail = c.findWrongType(ctx, client, until)
 	case e.Outcome == ErrNotExecuted && isContext(e.Err) && e.Detail == "":
-		if node, ok := client.(*redis.Client); ok {
-			e.Detail = "no connection to " + node.Options().Addr
+		if addr := addrOf(client); addr != "" {
+			e.Detail = "no connection to" + addr
 		}
 	case e.Code == "NOPERM" && c.noLoad && e.Line == 0: // at a line of the script it ran
 		e.notLoaded = true

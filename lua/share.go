@@ -92,7 +92,7 @@ func (c *Call) share(ctx context.Context, client Client, l *lane, s *sharing) {
 		c.begin() // here: a round trip that begins after the caller has left must not
 		switch l.Do(ctx, trip{c, client, s}, c.whole()) {
 		case send.Withdrawn:
-			c.leave(ctx, ErrNotExecuted, "the server has not replied to the calls before it")
+			c.leave(ctx, ErrNotExecuted, "the server"+addrOf(client)+" has not replied to the calls before it")
 			return
 		case send.Left:
 			c.leave(ctx, c.withdraw(), "")

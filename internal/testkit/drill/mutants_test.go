@@ -106,8 +106,8 @@ func (m mutant) found(t *testing.T, seed uint64) bool {
 
 // file writes the mutant as luagen mutate does: the digest of the script that it replaces, and its text.
 func (m mutant) file(t *testing.T) string {
-	source := string(lab.Must(os.ReadFile(filepath.Join("..", "..", "gen", strings.Replace(m.script, "_", "/",
-		1)+".lua"))))
+	source := string(lab.Must(os.ReadFile(filepath.Join("..", "..", "..", "gen",
+		strings.Replace(m.script, "_", "/", 1)+".lua"))))
 	require.Contains(t, source, m.old)
 	digest := sha1.Sum([]byte(source))
 	path := filepath.Join(t.TempDir(), "mutant")
