@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -99,6 +100,39 @@ func TestATakeThatDropsAllOfAQueueGoesOn(t *testing.T) {
 	ts, err := queue.Taker(rand.IntN, inOrderOf(qs)...)(ctx, 2, "")
 	require.NoError(t, err)
 	require.Equal(t, "bb", namesOf(ts))
+}
+
+// A take that drops what came due moves the next due jobs to ready: they come before the jobs of later queues. It does
+// this within its eight looks at a queue; then the later queues wait for the next take.
+func TestDueEntriesWithoutABodyLetNoLaterQueuePass(t *testing.T) {
+	t.Parallel()
+	for _, max := range []int{1, 2, 3} {
+		for _, gone := range []int{max, max + 1, 2*max - 1, 3 * max, 7 * max, 8 * max, 20 * max} {
+			t.Run(fmt.Sprint(max, " jobs behind ", gone), func(t *testing.T) {
+				t.Parallel()
+				ctx := t.Context()
+				c := luatomictest.Client(t)
+				qs := several(t, c, 2, queue.Options{})
+				due := func(score float64, id string) {
+					require.NoError(t, c.ZAdd(ctx, keyOf(qs[0], "s"), redis.Z{Score: score, Member: id}).Err())
+				}
+				for i := range gone {
+					due(1, fmt.Sprint("gone", i))
+				}
+				due(2, "live")
+				require.NoError(t, c.HSet(ctx, keyOf(qs[0], "b"), "live", "body").Err())
+				pushNumbered(t, qs[1], max)
+				take := queue.Taker(rand.IntN, inOrderOf(qs)...)
+				var order strings.Builder
+				for range 4 {
+					ts, err := take(ctx, max, "")
+					require.NoError(t, err)
+					order.WriteString(namesOf(ts))
+				}
+				require.Equal(t, "a"+strings.Repeat("b", max), order.String())
+			})
+		}
+	}
 }
 
 // The bound of the bodies is one for all queues, and the queue whose job exceeds it is not passed.

@@ -149,6 +149,20 @@ for i = 1, #KEYS, 10 do
     -- One look at the head of ready, or at what a copy has: a job is taken, all else is dropped.
     local asked = room
     local entries = copied or asked > 0 and redis.call('LRANGE', ready, read, read + asked - 1) or {}
+    -- Some of what came due had no body. More is due, and comes before the jobs of later queues.
+    if fresh and #due == max and #entries < asked then
+      due = redis.call('ZRANGE', scheduled, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, max)
+      if #due > 0 then
+        -- What is due goes to the end of ready, earliest first.
+        local entries, stamp = {}, now_ms .. ':'
+        for i, id in ipairs(due) do
+          entries[i] = stamp .. id
+        end
+        redis.call('RPUSH', ready, unpack(entries, 1, #entries))
+        redis.call('ZREMRANGEBYRANK', scheduled, 0, #due - 1)
+      end
+      entries = redis.call('LRANGE', ready, read, read + asked - 1)
+    end
     if #entries == 0 then
       break
     end

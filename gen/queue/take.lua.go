@@ -15,7 +15,7 @@ import (
 var takeSource string
 
 // TakeSHA is the SHA-1 of take.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const TakeSHA = "59bbdb7287210ae100657afdf78eb9d63829b668"
+const TakeSHA = "d48bdaff10cefe39b2aa616555d083cb19940759"
 
 // TakeScript is scripts/queue/take.lua.
 var TakeScript = lua.Script{
@@ -34,15 +34,19 @@ var TakeScript = lua.Script{
 		{At: 139, File: "scripts/queue/part/promote.lua", Line: 1},
 		{At: 146, File: "scripts/queue/take.lua", Line: 104},
 		{At: 149, File: "scripts/queue/part/take_round.lua", Line: 1},
-		{At: 207, File: "scripts/queue/take.lua", Line: 108},
-		{At: 208, File: "scripts/queue/part/take_grant.lua", Line: 1},
-		{At: 219, File: "scripts/queue/take.lua", Line: 110},
-		{At: 222, File: "scripts/queue/part/take_none.lua", Line: 1},
-		{At: 228, File: "scripts/queue/take.lua", Line: 114},
-		{At: 234, File: "scripts/queue/part/wait_for_work.lua", Line: 1},
-		{At: 242, File: "scripts/queue/take.lua", Line: 121},
-		{At: 247, File: "scripts/queue/part/wake_next.lua", Line: 1},
-		{At: 258, File: "scripts/queue/take.lua", Line: 127},
+		{At: 152, File: "scripts/queue/part/take_due.lua", Line: 1},
+		{At: 156, File: "scripts/queue/part/promote.lua", Line: 1},
+		{At: 163, File: "scripts/queue/part/take_due.lua", Line: 6},
+		{At: 166, File: "scripts/queue/part/take_round.lua", Line: 5},
+		{At: 221, File: "scripts/queue/take.lua", Line: 108},
+		{At: 222, File: "scripts/queue/part/take_grant.lua", Line: 1},
+		{At: 233, File: "scripts/queue/take.lua", Line: 110},
+		{At: 236, File: "scripts/queue/part/take_none.lua", Line: 1},
+		{At: 242, File: "scripts/queue/take.lua", Line: 114},
+		{At: 248, File: "scripts/queue/part/wait_for_work.lua", Line: 1},
+		{At: 256, File: "scripts/queue/take.lua", Line: 121},
+		{At: 261, File: "scripts/queue/part/wake_next.lua", Line: 1},
+		{At: 272, File: "scripts/queue/take.lua", Line: 127},
 	},
 	Retry:       lua.RetrySafe,
 	WritesAfter: 102,

@@ -1,6 +1,7 @@
 -- One look at the head of ready, or at what a copy has: a job is taken, all else is dropped.
 local asked = room
 local entries = copied or asked > 0 and redis.call('LRANGE', ready, read, read + asked - 1) or {}
+--< part/take_due.lua
 if #entries == 0 then
   break
 end
