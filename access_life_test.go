@@ -235,7 +235,7 @@ var accessPing = rpc.NewMethod[string, string]("ping")
 
 func lifeOfCalls(ctx context.Context, client redis.UniversalClient) error {
 	unseen := make(chan error, 100) // failures in the background
-	bus, err := rpc.NewBus(client, "b", &rpc.Options{Prefix: accessPrefix, Node: "n", OnError: func(err error) {
+	bus, err := rpc.New(client, "b", &rpc.Options{Prefix: accessPrefix, Node: "n", OnError: func(err error) {
 		select {
 		case unseen <- err:
 		default:

@@ -89,7 +89,7 @@ var roleWork = map[luatomic.Role]func(t *testing.T, ctx context.Context, client 
 		for _, err := range locks.List(ctx) {
 			listed = errors.Join(listed, err)
 		}
-		bus, err := rpc.NewBus(client, "roles", &rpc.Options{Prefix: accessPrefix})
+		bus, err := rpc.New(client, "roles", &rpc.Options{Prefix: accessPrefix})
 		if err != nil {
 			return err
 		}
@@ -103,7 +103,7 @@ func callAs(ctx context.Context, serving, calling *redis.Client) error {
 	ctx, stop := context.WithCancel(ctx)
 	var ended []chan struct{}
 	run := func(client *redis.Client) *rpc.Bus {
-		bus, err := rpc.NewBus(client, "roles", &rpc.Options{Prefix: accessPrefix})
+		bus, err := rpc.New(client, "roles", &rpc.Options{Prefix: accessPrefix})
 		if err != nil {
 			panic(err) // the name is valid
 		}

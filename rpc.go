@@ -30,9 +30,9 @@ var (
 )
 
 // NewBus returns the bus of that name; nil options mean the defaults. Nothing is sent and nothing starts: call Run. See
-// [rpc.NewBus].
+// [rpc.New].
 func NewBus(client lua.Client, name string, opts *BusOptions) (*Bus, error) {
-	return rpc.NewBus(client, name, opts)
+	return rpc.New(client, name, opts)
 }
 
 // NewMethod returns the method of that name with its types of request and result. See [rpc.NewMethod].

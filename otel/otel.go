@@ -7,7 +7,7 @@
 //	telemetry.Push(ctx, mail, queue.Job{Body: body})
 //	mail.Consume(ctx, nil, telemetry.Handle(mail, send))
 //	telemetry.Do(ctx, locks, "invoice:42", charge)
-//	rpc.NewBus(client, "stock", telemetry.Bus(rpc.Options{}))
+//	rpc.New(client, "stock", telemetry.Bus(rpc.Options{}))
 //
 // Names and attributes are those of the semantic conventions for messaging and RPC. The messaging system is luatomic.
 // Spans have the names of queues, locks, methods and nodes, and the ids of jobs. They have no body, header, key, token

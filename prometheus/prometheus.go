@@ -4,7 +4,7 @@
 //	metrics, err := prometheus.New(nil)
 //	mail, err := queue.New(client, "mail", &queue.Options{Observe: metrics.Job})
 //	locks := lock.New(client, &lock.Options{Observe: metrics.Lock})
-//	rpc.NewBus(client, "stock", metrics.Bus(rpc.Options{}))
+//	rpc.New(client, "stock", metrics.Bus(rpc.Options{}))
 //	metrics.Watch(&observe.Census{Client: client}) // in one process of the system
 //
 // Labels are names of queues, buses and methods, and words with few values. They are never a body, an id, a key, a

@@ -55,7 +55,7 @@ func TestBadNames(t *testing.T) {
 		require.ErrorContains(t, err, rule)
 		_, err = lock.New(c, nil).Try(t.Context(), name)
 		require.ErrorIs(t, err, lua.ErrBadName)
-		_, err = rpc.NewBus(c, name, nil)
+		_, err = rpc.New(c, name, nil)
 		require.ErrorIs(t, err, lua.ErrBadName)
 	}
 	_, err := queue.New(c, "ok", &queue.Options{Prefix: "a{"})

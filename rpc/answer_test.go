@@ -220,7 +220,7 @@ func TestPanicsAreReportedWithTheirStack(t *testing.T) {
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	reported, entered := make(chan error, 100), make(chan struct{}, 1)
 	opts := &rpc.Options{Grace: -1, Timeout: time.Minute, OnError: func(err error) { reported <- err }}
-	b, err := rpc.NewBus(c, name, opts)
+	b, err := rpc.New(c, name, opts)
 	require.NoError(t, err)
 	require.NoError(t, lab.Echo.Serve(b, func(ctx context.Context, s string) (string, error) {
 		switch s {

@@ -148,7 +148,7 @@ func TestABodyThatTheServerRefuses(t *testing.T) {
 	} {
 		ran.Store(0)
 		reported := make(chan error, 1)
-		node, err := rpc.NewBus(c.node, "bus", &rpc.Options{OnError: func(err error) {
+		node, err := rpc.New(c.node, "bus", &rpc.Options{OnError: func(err error) {
 			select {
 			case reported <- err:
 			default:

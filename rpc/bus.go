@@ -43,9 +43,9 @@ type Bus struct {
 	bodySize atomic.Int64                 // of the last body that was read; the next one may be as large
 }
 
-// NewBus returns the bus of that name; nil options mean the defaults. It sends and starts nothing: call Run. It fails
+// New returns the bus of that name; nil options mean the defaults. It sends and starts nothing: call Run. It fails
 // with lua.ErrBadName for a name, prefix or node that cannot be part of a key, and for a client that is nil.
-func NewBus(client lua.Client, name string, opts *Options) (*Bus, error) {
+func New(client lua.Client, name string, opts *Options) (*Bus, error) {
 	if err := lua.CheckClient(client); err != nil {
 		return nil, fmt.Errorf("luatomic: bus %q: %w", name, err)
 	}

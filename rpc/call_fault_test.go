@@ -39,7 +39,7 @@ func TestRPCNodeThatIsNotSubscribedYet(t *testing.T) {
 	ctx, name := t.Context(), luatomictest.Namespace(t)
 	client, proxy := through(t)
 	proxy.Blackhole(true)
-	b, err := rpc.NewBus(client, name, nil)
+	b, err := rpc.New(client, name, nil)
 	require.NoError(t, err)
 	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
 	lab.RunBus(t, b)

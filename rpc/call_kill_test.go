@@ -69,7 +69,7 @@ func TestBusProcess(t *testing.T) {
 		t.Skip("runs as a process of other tests")
 	}
 	c, name := luatomictest.Client(t), os.Getenv(busEnvName)
-	b, err := rpc.NewBus(c, name, &rpc.Options{Node: role, Lease: processLease, Timeout: 5 * time.Second})
+	b, err := rpc.New(c, name, &rpc.Options{Node: role, Lease: processLease, Timeout: 5 * time.Second})
 	require.NoError(t, err)
 	if role != "caller" {
 		for _, m := range []rpc.Method[string, string]{hold, holdAgain} {
@@ -193,7 +193,7 @@ func TestRPCLateReplyOfAStoppedNodeIsStale(t *testing.T) {
 func TestRPCKilledCallerLeavesNothing(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-	b, err := rpc.NewBus(c, name, &rpc.Options{Node: "n", Lease: processLease})
+	b, err := rpc.New(c, name, &rpc.Options{Node: "n", Lease: processLease})
 	require.NoError(t, err)
 	ended := make(chan error, 1)
 	require.NoError(t, hold.Serve(b, func(ctx context.Context, in string) (string, error) {

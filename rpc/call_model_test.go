@@ -64,12 +64,12 @@ func TestRPCManyCallsWithTimeoutsAndCuts(t *testing.T) {
 	before := runtime.NumGoroutine()
 
 	var err error
-	d.node, err = rpc.NewBus(nodeClient, d.name, &rpc.Options{Concurrency: 4096, Lease: 15 * time.Second})
+	d.node, err = rpc.New(nodeClient, d.name, &rpc.Options{Concurrency: 4096, Lease: 15 * time.Second})
 	require.NoError(t, err)
 	require.NoError(t, plusOne.Serve(d.node, d.handle))
 	stopNode := lab.RunBus(t, d.node)
 	require.NoError(t, d.node.Ready(t.Context()))
-	d.caller, err = rpc.NewBus(callerClient, d.name, nil)
+	d.caller, err = rpc.New(callerClient, d.name, nil)
 	require.NoError(t, err)
 	stopCaller := lab.RunBus(t, d.caller)
 	require.NoError(t, d.caller.Ready(t.Context()))

@@ -90,7 +90,7 @@ func TestACallNamesOneNode(t *testing.T) {
 func TestUnserveDoesNotDelayReady(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	b, err := rpc.NewBus(luatomictest.Client(t), luatomictest.Namespace(t), &rpc.Options{Lease: time.Hour})
+	b, err := rpc.New(luatomictest.Client(t), luatomictest.Namespace(t), &rpc.Options{Lease: time.Hour})
 	require.NoError(t, err)
 	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
 	require.NoError(t, hold.Serve(b, lab.Upper))

@@ -28,7 +28,7 @@ func gate(t *testing.T) (gate chan struct{}, open func()) {
 // leaving runs a node whose one handler waits for answer. leave has the node withdraw meanwhile.
 func leaving(t *testing.T, c *redis.Client, name string) (entered <-chan struct{}, leave, answer func()) {
 	ctx, running, finish := t.Context(), make(chan struct{}), make(chan struct{})
-	b, err := rpc.NewBus(luatomictest.Client(t), name, &rpc.Options{Grace: time.Minute, Lease: 15 * time.Second})
+	b, err := rpc.New(luatomictest.Client(t), name, &rpc.Options{Grace: time.Minute, Lease: 15 * time.Second})
 	require.NoError(t, err)
 	require.NoError(t, lab.Echo.Serve(b, func(context.Context, string) (string, error) {
 		close(running)

@@ -84,7 +84,7 @@ func (f *fleet) comeAndGo(ctx context.Context, t *testing.T, i int) {
 	client := luatomictest.Client(t)
 	opts := &rpc.Options{Concurrency: 4, Lease: time.Minute, OnError: func(error) { f.errors.Add(1) }}
 	for ctx.Err() == nil {
-		b, err := rpc.NewBus(client, f.name, opts)
+		b, err := rpc.New(client, f.name, opts)
 		if err == nil {
 			err = errors.Join(f.once.Serve(b, f.handle), f.twice.Serve(b, f.handle))
 		}

@@ -5,7 +5,7 @@
 //	type User struct{ Name string }
 //	getUser := rpc.NewMethod[int, User]("get-user")
 //
-//	bus, err := rpc.NewBus(client, "users", nil)
+//	bus, err := rpc.New(client, "users", nil)
 //	err = getUser.Serve(bus, func(ctx context.Context, id int) (User, error) { return load(ctx, id) }) // in a node
 //	go bus.Run(ctx) // until ctx ends
 //	user, err := getUser.Call(ctx, bus, 42) // on any node that serves it; an error says whether it may have run

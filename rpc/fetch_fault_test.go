@@ -33,7 +33,7 @@ func besideForeign(t *testing.T, b *Bus, record func(id string) string) (ids []s
 func TestAForeignRecordHoldsUpNoOtherRequest(t *testing.T) {
 	t.Parallel()
 	errs, ran := make(chan error, 10), make(chan string, 10)
-	b, err := NewBus(luatomictest.Client(t), luatomictest.Namespace(t), &Options{
+	b, err := New(luatomictest.Client(t), luatomictest.Namespace(t), &Options{
 		Lease: 15 * time.Second, OnError: func(err error) { errs <- err },
 	})
 	require.NoError(t, err)
@@ -57,7 +57,7 @@ func TestAForeignRecordHoldsUpNoOtherRequest(t *testing.T) {
 // The caller that missed replies gets them beside a key that holds no record, whose call may have run.
 func TestAForeignRecordHidesNoOtherReply(t *testing.T) {
 	t.Parallel()
-	b, err := NewBus(luatomictest.Client(t), luatomictest.Namespace(t), &Options{Lease: 15 * time.Second})
+	b, err := New(luatomictest.Client(t), luatomictest.Namespace(t), &Options{Lease: 15 * time.Second})
 	require.NoError(t, err)
 	calls := make(map[string]*waiter)
 	ids := besideForeign(t, b, func(id string) string {

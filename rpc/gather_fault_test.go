@@ -19,7 +19,7 @@ import (
 // guest is a node that joins, stays for a moment, and leaves; an early one leaves after
 // that moment although it may not have joined.
 func guest(ctx context.Context, t *testing.T, c *redis.Client, name string, early bool, stay time.Duration) {
-	b, err := rpc.NewBus(c, name, nil)
+	b, err := rpc.New(c, name, nil)
 	if err == nil {
 		err = lab.Echo.Serve(b, lab.Upper)
 	}

@@ -36,7 +36,7 @@ func TestAConnectionThatIsReplacedMovesTheLink(t *testing.T) {
 	t.Parallel()
 	client := luatomictest.Client(t)
 	client.AddHook(uncounted{})
-	b, err := NewBus(client, luatomictest.Namespace(t), &Options{Lease: time.Hour, Grace: -1})
+	b, err := New(client, luatomictest.Namespace(t), &Options{Lease: time.Hour, Grace: -1})
 	require.NoError(t, err)
 	ctx, end := context.WithCancel(t.Context())
 	ran := make(chan struct{})
@@ -59,7 +59,7 @@ func TestAConnectionThatIsReplacedMovesTheLink(t *testing.T) {
 // a node is news then.
 func TestAHeartbeatCountsTheLink(t *testing.T) {
 	t.Parallel()
-	b, err := NewBus(luatomictest.Client(t), luatomictest.Namespace(t), nil)
+	b, err := New(luatomictest.Client(t), luatomictest.Namespace(t), nil)
 	require.NoError(t, err)
 	for _, channel := range b.link.channels {
 		b.link.confirm(channel, "", false)

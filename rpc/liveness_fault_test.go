@@ -41,7 +41,7 @@ func fetchedByAnUnreachableNode(t *testing.T) bool {
 	// Only the node's subscription goes through the proxy.
 	sub, proxy := through(t)
 	client := &twoWays{Client: c, sub: sub}
-	b, err := rpc.NewBus(client, name, &rpc.Options{Lease: echoLease})
+	b, err := rpc.New(client, name, &rpc.Options{Lease: echoLease})
 	require.NoError(t, err)
 	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
 	lab.RunBus(t, b)

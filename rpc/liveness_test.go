@@ -64,7 +64,7 @@ func TestAnAnnouncementDoesNotUndoThatANodeLeaves(t *testing.T) {
 	defer own.Close()
 	own.AddHook(h)
 	lua.Direct(own) // the hook sees no shared round trip
-	b, err := rpc.NewBus(own, name, &rpc.Options{Grace: 30 * time.Second})
+	b, err := rpc.New(own, name, &rpc.Options{Grace: 30 * time.Second})
 	require.NoError(t, err)
 	begun, finish := make(chan struct{}), make(chan struct{})
 	require.NoError(t, hold.Serve(b, func(context.Context, string) (string, error) {
@@ -189,7 +189,7 @@ func TestIdleNodesCostNothingPerMethod(t *testing.T) {
 	t.Parallel()
 	lab.Unmarked(t)
 	ctx, c := t.Context(), luatomictest.StartServer(t).Client()
-	b, err := rpc.NewBus(c, "b", &rpc.Options{Lease: 2 * time.Second})
+	b, err := rpc.New(c, "b", &rpc.Options{Lease: 2 * time.Second})
 	require.NoError(t, err)
 	for i := range 700 { // more than one script takes
 		require.NoError(t, rpc.NewMethod[string, string](fmt.Sprint("m", i)).Serve(b, lab.Upper))
@@ -266,7 +266,7 @@ func TestANodeWithAShortLeaseTakesNoOtherOffTheBus(t *testing.T) {
 	caller := lab.OpenBus(t, luatomictest.Client(t), name, long)
 	require.NoError(t, caller.Ready(ctx))
 	const lease = 200 * time.Millisecond
-	short, err := rpc.NewBus(c, name, &rpc.Options{Lease: lease})
+	short, err := rpc.New(c, name, &rpc.Options{Lease: lease})
 	require.NoError(t, err)
 	stop := lab.RunBus(t, short)
 	luatomictest.Eventually(t, 20*time.Second, "it is announced", func() bool {

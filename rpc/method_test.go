@@ -34,14 +34,14 @@ func TestRPCNames(t *testing.T) {
 			require.ErrorIs(t, err, lua.ErrBadName)
 		}
 		require.ErrorIs(t, b.Bind(ctx, bad), lua.ErrBadName)
-		_, err = rpc.NewBus(luatomictest.Client(t), bad, nil)
+		_, err = rpc.New(luatomictest.Client(t), bad, nil)
 		require.ErrorIs(t, err, lua.ErrBadName)
 		if bad != "" {
 			for _, opts := range []*rpc.CallOptions{{Key: bad}, {Connection: bad}} {
 				_, err = lab.Echo.CallWith(ctx, b, "", opts)
 				require.ErrorIs(t, err, lua.ErrBadName)
 			}
-			_, err = rpc.NewBus(luatomictest.Client(t), "x", &rpc.Options{Node: bad})
+			_, err = rpc.New(luatomictest.Client(t), "x", &rpc.Options{Node: bad})
 			require.ErrorIs(t, err, lua.ErrBadName)
 		}
 	}

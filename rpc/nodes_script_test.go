@@ -189,7 +189,7 @@ func TestLargeReportsComeInSeveralReplies(t *testing.T) {
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	lua.Direct(c) // the hook sees no shared round trip
 	require.NoError(t, lua.Preload(ctx, c, &rpcscript.NodesScript))
-	b := lab.Must(rpc.NewBus(c, name, nil))
+	b := lab.Must(rpc.New(c, name, nil))
 	nodes, about := "rpc:{"+name+"}:nodes", "rpc:{"+name+"}:about"
 	text := `{"methods":["` + strings.Repeat("x", 400_000) + `"]}`
 	for _, node := range []string{"a", "b", "c", "d", "e"} {

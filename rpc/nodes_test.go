@@ -24,7 +24,7 @@ func TestNodesCountTheirMethods(t *testing.T) {
 	fail := rpc.NewMethod[string, string]("fail")
 	release := make(chan struct{})
 	end := sync.OnceFunc(func() { close(release) })
-	node, err := rpc.NewBus(c, name, &rpc.Options{Lease: nodeLease})
+	node, err := rpc.New(c, name, &rpc.Options{Lease: nodeLease})
 	require.NoError(t, err)
 	require.NoError(t, rpc.NewMethod[string, string]("never").Serve(node, lab.Upper))
 	require.NoError(t, fail.Serve(node, func(context.Context, string) (string, error) { return "", context.Canceled }))

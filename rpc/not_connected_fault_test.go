@@ -28,7 +28,7 @@ func TestABusThatCannotConnectSaysWhy(t *testing.T) {
 			proxy.Drop(1<<30, luatomictest.Command(command))
 			client := redis.NewClient(lab.Must(redis.ParseURL(proxy.URL())))
 			t.Cleanup(func() { _ = client.Close() })
-			b, err := rpc.NewBus(client, luatomictest.Namespace(t), &rpc.Options{Grace: -1, Lease: time.Second})
+			b, err := rpc.New(client, luatomictest.Namespace(t), &rpc.Options{Grace: -1, Lease: time.Second})
 			require.NoError(t, err)
 			lab.RunBus(t, b)
 			luatomictest.Eventually(t, 20*time.Second, "an attempt has failed", func() bool {

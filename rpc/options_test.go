@@ -134,7 +134,7 @@ func key(name string) []byte { return []byte(name + strings.Repeat("-", 32)) }
 // A key that can be guessed is refused before anything is sent.
 func TestShortKeysAreRefused(t *testing.T) {
 	t.Parallel()
-	_, err := rpc.NewBus(new(redis.Client), "b", &rpc.Options{Keys: [][]byte{key("a"), []byte("password")}})
+	_, err := rpc.New(new(redis.Client), "b", &rpc.Options{Keys: [][]byte{key("a"), []byte("password")}})
 	require.ErrorContains(t, err, "key 1 has 8 bytes, at least 32")
 }
 

@@ -94,7 +94,7 @@ func TestRPCTimeoutsLeaveNothing(t *testing.T) {
 	t.Parallel()
 	const calls = 1000
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-	node, err := rpc.NewBus(c, name, &rpc.Options{Concurrency: 1024, Lease: 15 * time.Second})
+	node, err := rpc.New(c, name, &rpc.Options{Concurrency: 1024, Lease: 15 * time.Second})
 	require.NoError(t, err)
 	require.NoError(t, lab.Echo.Serve(node, func(ctx context.Context, s string) (string, error) {
 		if s == "slow" {
@@ -104,7 +104,7 @@ func TestRPCTimeoutsLeaveNothing(t *testing.T) {
 	}))
 	stop := lab.RunBus(t, node)
 	require.NoError(t, node.Ready(ctx))
-	caller, err := rpc.NewBus(c, name, nil)
+	caller, err := rpc.New(c, name, nil)
 	require.NoError(t, err)
 	stopCaller := lab.RunBus(t, caller)
 	require.NoError(t, caller.Ready(ctx))

@@ -19,7 +19,7 @@ func TestPartsBeyondTheWindowsAreLeftUntilTheyFit(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	c := luatomictest.Client(t)
-	b, err := NewBus(c, luatomictest.Namespace(t), nil)
+	b, err := New(c, luatomictest.Namespace(t), nil)
 	require.NoError(t, err)
 	w := &waiter{outgoing: outgoing{method: "m"}, id: "id", stream: newStream(ctx)}
 	b.pending.expect(w)

@@ -111,7 +111,7 @@ func TestRollingUpgradeOfTwoVersions(t *testing.T) {
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	opts := &rpc.Options{Timeout: time.Minute}
 	start := func(client redis.UniversalClient) (stop func()) {
-		b := lab.Must(rpc.NewBus(client, name, opts))
+		b := lab.Must(rpc.New(client, name, opts))
 		require.NoError(t, lab.Echo.Serve(b, lab.Upper))
 		stop = lab.RunBus(t, b)
 		require.NoError(t, b.Ready(ctx))

@@ -57,7 +57,7 @@ func TestDrillProcess(t *testing.T) {
 	c := redis.NewClient(opts)
 	log := lab.Must(os.OpenFile(filepath.Join(os.Getenv(drillEnvLog), node), os.O_CREATE|os.O_APPEND|os.O_WRONLY,
 		0o600))
-	b := lab.Must(rpc.NewBus(c, drillBus, &rpc.Options{Node: node, Lease: drillLease, Concurrency: 32,
+	b := lab.Must(rpc.New(c, drillBus, &rpc.Options{Node: node, Lease: drillLease, Concurrency: 32,
 		Grace: time.Second}))
 	for name, m := range drillMethods {
 		require.NoError(t, m.Serve(b, func(ctx context.Context, n int64) (int64, error) {

@@ -53,7 +53,7 @@ func TestAnOlderRecordEndsNoLaterCall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := luatomictest.Client(t)
-			b, err := NewBus(c, luatomictest.Namespace(t), nil)
+			b, err := New(c, luatomictest.Namespace(t), nil)
 			require.NoError(t, err)
 			call := func() *waiter {
 				w := &waiter{outgoing: outgoing{method: "m"}, id: "id", record: b.keys.Record("id")}

@@ -16,7 +16,7 @@ func TestABusRefusesANilClient(t *testing.T) {
 	t.Parallel()
 	for name, client := range map[string]lua.Client{"nil": nil, "a nil Client": (*redis.Client)(nil),
 		"a nil ClusterClient": (*redis.ClusterClient)(nil), "guarded": lua.Guard((*redis.Client)(nil), nil)} {
-		_, err := rpc.NewBus(client, "b", nil)
+		_, err := rpc.New(client, "b", nil)
 		require.EqualError(t, err, "luatomic: bus \"b\": the client is nil: make it before its first call", name)
 	}
 }
@@ -24,7 +24,7 @@ func TestABusRefusesANilClient(t *testing.T) {
 // A name that no method can have would be withdrawn again with each heartbeat, and a large one would fail each.
 func TestUnserveRefusesABadName(t *testing.T) {
 	t.Parallel()
-	b, err := rpc.NewBus(new(redis.Client), "b", nil)
+	b, err := rpc.New(new(redis.Client), "b", nil)
 	require.NoError(t, err)
 	for _, name := range []string{"", "a{b", strings.Repeat("a", 2<<20)} {
 		err = rpc.NewMethod[int, int](name).Unserve(t.Context(), b)

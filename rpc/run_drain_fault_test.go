@@ -96,7 +96,7 @@ func leavesBehindAnEcho(t *testing.T) bool {
 	}
 	nodes := redis.NewClient(opts)
 	t.Cleanup(func() { _ = nodes.Close() })
-	b, err := rpc.NewBus(nodes, name, &rpc.Options{Lease: 9 * time.Second, Grace: time.Minute})
+	b, err := rpc.New(nodes, name, &rpc.Options{Lease: 9 * time.Second, Grace: time.Minute})
 	require.NoError(t, err)
 	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
 	stop := lab.RunBus(t, b)
@@ -146,7 +146,7 @@ func TestANoticeThatIsTooLateLeavesNothing(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	entered, leave := make(chan struct{}), make(chan struct{})
-	b, err := rpc.NewBus(luatomictest.Client(t), name, &rpc.Options{Grace: time.Second, Lease: 15 * time.Second})
+	b, err := rpc.New(luatomictest.Client(t), name, &rpc.Options{Grace: time.Second, Lease: 15 * time.Second})
 	require.NoError(t, err)
 	require.NoError(t, lab.Echo.Serve(b, func(context.Context, string) (string, error) {
 		close(entered)
@@ -192,7 +192,7 @@ func TestANodeThatLeavesTakesWhatABrokenSubscriptionMissed(t *testing.T) {
 	proxy := luatomictest.NewLossyProxy(t, luatomictest.URL(t))
 	nodes := redis.NewClient(lab.Must(redis.ParseURL(proxy.URL())))
 	t.Cleanup(func() { _ = nodes.Close() })
-	b, err := rpc.NewBus(nodes, name, &rpc.Options{Lease: time.Minute, Grace: time.Minute})
+	b, err := rpc.New(nodes, name, &rpc.Options{Lease: time.Minute, Grace: time.Minute})
 	require.NoError(t, err)
 	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
 	stop := lab.RunBus(t, b)

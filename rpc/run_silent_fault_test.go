@@ -28,7 +28,7 @@ func TestACallThatEndsWithRunIsNotSentAnyMore(t *testing.T) {
 	})
 	own := luatomictest.Client(t)
 	lua.Direct(own) // the hook sees no shared round trip
-	caller, err := rpc.NewBus(own, name, &rpc.Options{Grace: -1, Lease: time.Second, Timeout: time.Hour})
+	caller, err := rpc.New(own, name, &rpc.Options{Grace: -1, Lease: time.Second, Timeout: time.Hour})
 	require.NoError(t, err)
 	stop := lab.RunBus(t, caller)
 	require.NoError(t, caller.Ready(t.Context()))

@@ -19,7 +19,7 @@ import (
 
 func TestCallWithoutRunSaysSo(t *testing.T) {
 	t.Parallel()
-	b, err := rpc.NewBus(luatomictest.Client(t), luatomictest.Namespace(t),
+	b, err := rpc.New(luatomictest.Client(t), luatomictest.Namespace(t),
 		&rpc.Options{Timeout: 20 * time.Millisecond})
 	require.NoError(t, err)
 	_, err = lab.Echo.Call(t.Context(), b, "")
@@ -31,7 +31,7 @@ func TestCallWithoutRunSaysSo(t *testing.T) {
 func TestRunWithdrawsTheNode(t *testing.T) {
 	t.Parallel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
-	b, err := rpc.NewBus(c, name, &rpc.Options{Node: "web-1", Lease: time.Minute})
+	b, err := rpc.New(c, name, &rpc.Options{Node: "web-1", Lease: time.Minute})
 	require.NoError(t, err)
 	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
 	stop := lab.RunBus(t, b)
@@ -67,7 +67,7 @@ func TestRunDrainsWithinTheGrace(t *testing.T) {
 		}
 	}
 	start := func() (stop func()) {
-		b, err := rpc.NewBus(c, name, &rpc.Options{Grace: time.Minute, Lease: time.Minute})
+		b, err := rpc.New(c, name, &rpc.Options{Grace: time.Minute, Lease: time.Minute})
 		require.NoError(t, err)
 		require.NoError(t, lab.Echo.Serve(b, handler))
 		stop = lab.RunBus(t, b)
@@ -109,7 +109,7 @@ func TestRunWaitsForWhatIsOnItsWay(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	sub, proxy := through(t)
-	b, err := rpc.NewBus(&twoWays{Client: c, sub: sub}, name, &rpc.Options{Grace: time.Minute, Lease: time.Minute})
+	b, err := rpc.New(&twoWays{Client: c, sub: sub}, name, &rpc.Options{Grace: time.Minute, Lease: time.Minute})
 	require.NoError(t, err)
 	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
 	stop := lab.RunBus(t, b)
@@ -151,7 +151,7 @@ func TestASlowServerWithdrawsANodeWithinTheGrace(t *testing.T) {
 			}})
 			reported := make(chan error, 9)
 			opts := &rpc.Options{Grace: grace, Lease: time.Hour, OnError: func(err error) { reported <- err }}
-			b, err := rpc.NewBus(c, name, opts)
+			b, err := rpc.New(c, name, opts)
 			require.NoError(t, err)
 			stop := lab.RunBus(t, b)
 			require.NoError(t, b.Ready(t.Context()))
@@ -214,7 +214,7 @@ func TestRunEndsWhileTheServerTakesNoAnswer(t *testing.T) {
 		}
 		return io.EOF
 	}})
-	node, err := rpc.NewBus(own, name, &rpc.Options{Lease: 300 * time.Millisecond, Grace: -1})
+	node, err := rpc.New(own, name, &rpc.Options{Lease: 300 * time.Millisecond, Grace: -1})
 	require.NoError(t, err)
 	require.NoError(t, lab.Echo.Serve(node, lab.Upper))
 	running, stop := context.WithCancel(t.Context())
@@ -285,7 +285,7 @@ func TestSecondRunInheritsNothing(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	client, proxy := through(t)
-	b, err := rpc.NewBus(client, name, &rpc.Options{Grace: -1, Lease: 5 * time.Second})
+	b, err := rpc.New(client, name, &rpc.Options{Grace: -1, Lease: 5 * time.Second})
 	require.NoError(t, err)
 	var ran atomic.Int64
 	entered := make(chan struct{}, 10)

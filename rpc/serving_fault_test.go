@@ -30,7 +30,7 @@ func TestALateCopyOfAHeartbeatBringsNoMethodBack(t *testing.T) {
 	t.Parallel()
 	ctx, name := t.Context(), luatomictest.Namespace(t)
 	far, h := lab.HoldUp(t, &rpcscript.JoinScript, 500*time.Millisecond)
-	node, err := rpc.NewBus(far, name, &quick)
+	node, err := rpc.New(far, name, &quick)
 	require.NoError(t, err)
 	require.NoError(t, lab.Echo.Serve(node, lab.Upper))
 	require.NoError(t, rpc.NewMethod[string, string]("other").Serve(node, lab.Upper))

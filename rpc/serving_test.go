@@ -16,7 +16,7 @@ import (
 // pending: it does not run again.
 func TestFetchedRequestThatHasRunDoesNotRunAgain(t *testing.T) {
 	t.Parallel()
-	b, err := NewBus(new(redis.Client), "b", nil)
+	b, err := New(new(redis.Client), "b", nil)
 	require.NoError(t, err)
 	var runs atomic.Int64
 	b.serving.handle("m", ServeOptions{}, func(context.Context, *work) ([]byte, error) {
@@ -41,7 +41,7 @@ func TestFetchedRequestThatHasRunDoesNotRunAgain(t *testing.T) {
 // reserved anew. What the first fetch has read does not run again, and takes the second one's name from it in no way.
 func TestAFetchedRequestNeedsItsOwnReservation(t *testing.T) {
 	t.Parallel()
-	b, err := NewBus(new(redis.Client), "b", nil)
+	b, err := New(new(redis.Client), "b", nil)
 	require.NoError(t, err)
 	var runs atomic.Int64
 	b.serving.handle("m", ServeOptions{}, func(context.Context, *work) ([]byte, error) {
@@ -66,7 +66,7 @@ func TestAFetchedRequestNeedsItsOwnReservation(t *testing.T) {
 // A request that is cancelled while it is fetched does not run: the record may have been read before.
 func TestARequestThatIsCancelledWhileItIsFetchedDoesNotRun(t *testing.T) {
 	t.Parallel()
-	b, err := NewBus(new(redis.Client), "b", nil)
+	b, err := New(new(redis.Client), "b", nil)
 	require.NoError(t, err)
 	b.serving.handle("m", ServeOptions{}, func(context.Context, *work) ([]byte, error) {
 		t.Error("it runs")

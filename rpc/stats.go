@@ -7,7 +7,7 @@ import (
 	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 )
 
-// Stats count what a Bus has seen since NewBus.
+// Stats count what a Bus has seen since New.
 type Stats struct {
 	Calls    int64 // calls made here
 	Handled  int64 // requests whose handler ran here
@@ -44,7 +44,7 @@ func (c *counters) countReply(outcome rpcscript.ReplyResult) {
 	}
 }
 
-// MethodCounts are what a node has done for one method since NewBus.
+// MethodCounts are what a node has done for one method since New.
 type MethodCounts struct {
 	// Running is how many handlers run now, Handled how many have returned, Failed how many of these returned an error.
 	Running int64 `json:"running"`

@@ -23,7 +23,7 @@ func TestRPCStreamsSurviveCutConnections(t *testing.T) {
 	name := luatomictest.Namespace(t)
 	nodeClient, nodeProxy := through(t)
 	callerClient, callerProxy := through(t)
-	b, err := rpc.NewBus(nodeClient, name, &rpc.Options{Lease: 15 * time.Second})
+	b, err := rpc.New(nodeClient, name, &rpc.Options{Lease: 15 * time.Second})
 	require.NoError(t, err)
 	serveCount(t, b, 10)
 	lab.RunBus(t, b)

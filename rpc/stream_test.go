@@ -24,7 +24,7 @@ func TestStreamPartsComeBeforeTheError(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	m := rpc.NewStreamMethod[int, string]("broken")
-	b, err := rpc.NewBus(luatomictest.Client(t), luatomictest.Namespace(t),
+	b, err := rpc.New(luatomictest.Client(t), luatomictest.Namespace(t),
 		&rpc.Options{Lease: 15 * time.Second, Timeout: time.Minute})
 	require.NoError(t, err)
 	require.NoError(t, m.Serve(b, func(_ context.Context, size int, send func(string) error) error {
@@ -81,7 +81,7 @@ func serveCount(t *testing.T, b *rpc.Bus, size int) (ended chan error) {
 func TestRPCStreams(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-	b, err := rpc.NewBus(c, name, &rpc.Options{Lease: 15 * time.Second})
+	b, err := rpc.New(c, name, &rpc.Options{Lease: 15 * time.Second})
 	require.NoError(t, err)
 	ended := serveCount(t, b, 10)
 	lab.RunBus(t, b)
@@ -158,7 +158,7 @@ func TestStreamsOfMessages(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	m := rpc.NewStreamMethod[*message, *message]("messages")
-	b, err := rpc.NewBus(luatomictest.Client(t), luatomictest.Namespace(t),
+	b, err := rpc.New(luatomictest.Client(t), luatomictest.Namespace(t),
 		&rpc.Options{Lease: 15 * time.Second, Codec: messageCodec{}})
 	require.NoError(t, err)
 	require.NoError(t, m.Serve(b, func(_ context.Context, in *message, send func(*message) error) error {

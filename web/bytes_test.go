@@ -132,7 +132,7 @@ func TestLocksAndBusesThatAreNoText(t *testing.T) {
 // serve runs a node of a bus whose method has the same name.
 func (s *site) serve(name string) {
 	s.t.Helper()
-	bus, err := rpc.NewBus(s.client, name, &rpc.Options{Prefix: s.prefix})
+	bus, err := rpc.New(s.client, name, &rpc.Options{Prefix: s.prefix})
 	require.NoError(s.t, err)
 	twice := func(_ context.Context, n int) (int, error) { return 2 * n, nil }
 	require.NoError(s.t, rpc.NewMethod[int, int](name).Serve(bus, twice))

@@ -261,7 +261,7 @@ func TestCallsShowNodesAndMethods(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, web.Options{})
 	require.Contains(t, s.ok("/rpc"), "No bus")
-	bus, err := rpc.NewBus(s.client, "orders", &rpc.Options{Prefix: s.prefix, Node: "web-1", Lease: 9 * time.Second})
+	bus, err := rpc.New(s.client, "orders", &rpc.Options{Prefix: s.prefix, Node: "web-1", Lease: 9 * time.Second})
 	require.NoError(t, err)
 	double := rpc.NewMethod[int, int]("double")
 	require.NoError(t, double.ServeWith(bus, func(_ context.Context, n int) (int, error) { return 2 * n, nil },

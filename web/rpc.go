@@ -100,7 +100,7 @@ func (h *handler) findBuses(ctx context.Context) (names []string, partial bool, 
 }
 
 func (h *handler) readBus(ctx context.Context, name string, role Role) (row busRow, err error) {
-	bus, err := rpc.NewBus(h.client, name, &rpc.Options{Prefix: h.opts.Prefix})
+	bus, err := rpc.New(h.client, name, &rpc.Options{Prefix: h.opts.Prefix})
 	if err != nil {
 		return row, err
 	}

@@ -33,7 +33,7 @@ func (d *demo) stepCall() error {
 	defer running.Wait()
 	defer stop()
 	join := func(node string) (*rpc.Bus, error) {
-		bus, err := rpc.NewBus(d.client, "demo", &rpc.Options{Prefix: d.prefix, Node: node})
+		bus, err := rpc.New(d.client, "demo", &rpc.Options{Prefix: d.prefix, Node: node})
 		if err == nil {
 			running.Go(func() { _ = bus.Run(ctx) }) // its error is the end of ctx
 		}

@@ -133,7 +133,7 @@ func (sc *demoScene) bus(ctx context.Context) error {
 	method := rpc.NewMethod[int, int]("stock.get")
 	var caller *rpc.Bus
 	for _, node := range []string{"shop-1", "shop-2"} {
-		bus, err := rpc.NewBus(sc.d.client, "orders", &rpc.Options{Prefix: sc.d.prefix, Node: node})
+		bus, err := rpc.New(sc.d.client, "orders", &rpc.Options{Prefix: sc.d.prefix, Node: node})
 		if err != nil {
 			return err
 		}

@@ -215,7 +215,7 @@ var doctorEcho = rpc.NewMethod[string, string]("echo")
 
 func (p *probeUse) rpc(ctx context.Context) (string, error) {
 	var refused atomic.Pointer[error] // why the node could not join; its Run tries again
-	bus, err := rpc.NewBus(p.client, p.name, &rpc.Options{Prefix: p.prefix, Node: p.name, OnError: func(err error) {
+	bus, err := rpc.New(p.client, p.name, &rpc.Options{Prefix: p.prefix, Node: p.name, OnError: func(err error) {
 		refused.CompareAndSwap(nil, &err) // the later ones follow from it
 	}})
 	if err != nil {

@@ -110,7 +110,7 @@ func (h *hostile) held() (token string) {
 // node answers calls until the test ends: with an evil result, or with an evil error.
 func (h *hostile) node() {
 	h.t.Helper()
-	bus, err := rpc.NewBus(h.redis, evilName, &rpc.Options{
+	bus, err := rpc.New(h.redis, evilName, &rpc.Options{
 		Prefix: h.prefix, Node: evilName, Codec: opaque{}, Lease: time.Minute,
 	})
 	require.NoError(h.t, err)

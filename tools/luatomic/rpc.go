@@ -105,7 +105,7 @@ func (f *busFlags) open(s *session, client redis.UniversalClient, opts rpc.Optio
 		f.why.CompareAndSwap(nil, &err)
 		warn(err)
 	}
-	return rpc.NewBus(client, f.name, &opts)
+	return rpc.New(client, f.name, &opts)
 }
 
 // repeatAfter is how long a message is not repeated: while the server is away, each of

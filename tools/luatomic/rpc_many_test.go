@@ -66,7 +66,7 @@ func TestRPCGather(t *testing.T) {
 func TestRPCGatherOfAResultThatIsNotJSON(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	bus, err := rpc.NewBus(luatomictest.Client(t), defaultBus, &rpc.Options{
+	bus, err := rpc.New(luatomictest.Client(t), defaultBus, &rpc.Options{
 		Prefix: e.prefix, Codec: opaque{}, Lease: time.Minute,
 	})
 	require.NoError(t, err)

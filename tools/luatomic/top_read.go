@@ -345,7 +345,7 @@ func (r *topReader) findBuses(ctx context.Context) (part bool, err error) {
 func (r *topReader) readNodes(ctx context.Context) (out []topNode, _ bool, err error) {
 	live := make([][]rpc.Node, len(r.buses))
 	errs := servers.EachBus(ctx, r.client, r.buses, func(ctx context.Context, i int) error {
-		bus, err := rpc.NewBus(r.client, r.buses[i], &rpc.Options{Prefix: r.prefix})
+		bus, err := rpc.New(r.client, r.buses[i], &rpc.Options{Prefix: r.prefix})
 		if err != nil {
 			return nil // another program wrote it
 		}

@@ -25,7 +25,7 @@ var methods = map[string]rpc.Method[string, string]{
 }
 
 func (r *role) bus() (*rpc.Bus, error) {
-	return rpc.NewBus(r.client, "drill", &rpc.Options{Node: r.Name, Lease: lease, Timeout: callTime, Concurrency: 16,
+	return rpc.New(r.client, "drill", &rpc.Options{Node: r.Name, Lease: lease, Timeout: callTime, Concurrency: 16,
 		Grace: lease / 2})
 }
 

@@ -23,7 +23,7 @@ func NewBus(t testing.TB, client redis.UniversalClient, name string, opts *rpc.O
 		own = *opts
 	}
 	own.Lease = cmp.Or(own.Lease, 15*time.Second)
-	b, err := rpc.NewBus(client, name, &own)
+	b, err := rpc.New(client, name, &own)
 	require.NoError(t, err)
 	return b
 }
@@ -31,7 +31,7 @@ func NewBus(t testing.TB, client redis.UniversalClient, name string, opts *rpc.O
 // OpenBus runs a bus until the test ends.
 func OpenBus(t testing.TB, client redis.UniversalClient, name string, opts *rpc.Options) *rpc.Bus {
 	t.Helper()
-	b, err := rpc.NewBus(client, name, opts)
+	b, err := rpc.New(client, name, opts)
 	require.NoError(t, err)
 	RunBus(t, b)
 	return b
