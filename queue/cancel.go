@@ -84,8 +84,8 @@ func verdictsOf(in []State) string {
 
 // Rescheduled is the result of a reschedule.
 type Rescheduled struct {
-	// Found reports that the job is scheduled. Moved reports that its due time was changed.
-	Found, Moved bool
+	// Found reports that the job is scheduled, and has the new time.
+	Found bool
 	// Due is the due time after the call.
 	Due time.Time
 }
@@ -97,27 +97,11 @@ type Rescheduled struct {
 //
 // One script, atomic to other clients. Keys: s, w, i. Cost: O(log n).
 func (q *Queue) Reschedule(ctx context.Context, id string, at time.Time) (Rescheduled, error) {
-	return q.moveDue(ctx, id, at, queuescript.RescheduleModeAny)
-}
-
-// RescheduleEarlier is Reschedule, but it never makes the job due later than it is.
-func (q *Queue) RescheduleEarlier(ctx context.Context, id string, at time.Time) (Rescheduled, error) {
-	return q.moveDue(ctx, id, at, queuescript.RescheduleModeEarlier)
-}
-
-// RescheduleLater is Reschedule, but it never makes the job due earlier than it is.
-func (q *Queue) RescheduleLater(ctx context.Context, id string, at time.Time) (Rescheduled, error) {
-	return q.moveDue(ctx, id, at, queuescript.RescheduleModeLater)
-}
-
-func (q *Queue) moveDue(
-	ctx context.Context, id string, at time.Time, mode queuescript.RescheduleMode,
-) (Rescheduled, error) {
 	due, err := encodeDue(at, 0)
 	if err != nil {
 		return Rescheduled{}, q.wrap("reschedule in", err)
 	}
-	p := queuescript.RescheduleParams{Scheduled: q.keys.Scheduled, Wake: q.keys.Wake, ID: id, Due: due, Mode: mode}
+	p := queuescript.RescheduleParams{Scheduled: q.keys.Scheduled, Wake: q.keys.Wake, ID: id, Due: due}
 	var r queuescript.RescheduleResult
 	err = q.once(ctx, func(ctx context.Context, receipt string) (err error) {
 		p.Receipt = receipt
@@ -127,5 +111,5 @@ func (q *Queue) moveDue(
 	if err != nil {
 		return Rescheduled{}, q.wrap("reschedule in", err)
 	}
-	return Rescheduled{Found: r.Found, Moved: r.Moved, Due: r.Due.Or(time.Time{})}, nil
+	return Rescheduled{Found: r.Found, Due: r.Due.Or(time.Time{})}, nil
 }

@@ -101,33 +101,22 @@ func TestReschedule(t *testing.T) {
 	lab.Push(t, q, queue.Job{ID: "j", At: at}, queue.Job{ID: "ready"})
 	for _, test := range []struct {
 		name  string
-		set   func(context.Context, string, time.Time) (queue.Rescheduled, error)
 		id    string
 		at    time.Time
 		found bool
 		due   time.Time
 	}{
-		{"not there", q.Reschedule, "none", at, false, time.Time{}},
-		{"not scheduled", q.Reschedule, "ready", at, false, time.Time{}},
-		{"earlier, refused", q.RescheduleEarlier, "j", at.Add(time.Hour), true, at},
-		{"later, refused", q.RescheduleLater, "j", at.Add(-time.Minute), true, at},
-		{"later", q.RescheduleLater, "j", at.Add(time.Hour), true, at.Add(time.Hour)},
-		{"earlier", q.RescheduleEarlier, "j", at.Add(-time.Minute), true, at.Add(-time.Minute)},
-		{"any", q.Reschedule, "j", at, true, at},
+		{"not there", "none", at, false, time.Time{}},
+		{"not scheduled", "ready", at, false, time.Time{}},
+		{"later", "j", at.Add(time.Hour), true, at.Add(time.Hour)},
+		{"earlier", "j", at.Add(-time.Minute), true, at.Add(-time.Minute)},
+		{"the same time", "j", at.Add(-time.Minute), true, at.Add(-time.Minute)},
+		{"back", "j", at, true, at},
 	} {
-		out, err := test.set(ctx, test.id, test.at)
+		out, err := q.Reschedule(ctx, test.id, test.at)
 		require.NoError(t, err, test.name)
 		require.Equal(t, test.found, out.Found, test.name)
 		require.True(t, test.due.Equal(out.Due), "%s: %v", test.name, out.Due)
-		require.Equal(t, out.Found && test.due.Equal(test.at), out.Moved, test.name)
-	}
-	for _, set := range []func(context.Context, string, time.Time) (queue.Rescheduled, error){
-		q.RescheduleEarlier, q.RescheduleLater,
-	} {
-		same, err := set(ctx, "j", at)
-		require.NoError(t, err)
-		require.Equal(t, queue.Rescheduled{Found: true, Due: same.Due}, same,
-			"the same time is neither earlier nor later")
 	}
 	params := queuescript.RescheduleParams{
 		Scheduled: lab.Key(q, "s"), Wake: lab.Key(q, "w"), Receipt: lab.Key(q, "i:t"), ID: "j", Due: -60_000,
@@ -198,7 +187,7 @@ func TestCancelAndRescheduleWhileMoving(t *testing.T) {
 		}
 		out, err := q.Reschedule(ctx, j.ID, far)
 		require.NoError(t, err)
-		put[j.ID] = out.Moved
+		put[j.ID] = out.Found
 	}
 	luatomictest.Eventually(t, 30*time.Second, "all due jobs are ready", func() bool {
 		s := stats(t, q)

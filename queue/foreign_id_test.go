@@ -167,6 +167,6 @@ func TestRescheduleOfAForeignID(t *testing.T) {
 	require.NoError(t, c.ZAdd(t.Context(), lab.Key(q, "s"), redis.Z{Score: 1e13, Member: id}).Err())
 	moved, err := q.Reschedule(t.Context(), id, time.Time{})
 	require.NoError(t, err)
-	require.True(t, moved.Moved)
+	require.True(t, moved.Found)
 	require.Equal(t, id, lab.Must(q.Take(t.Context(), 1)).Deliveries[0].ID)
 }

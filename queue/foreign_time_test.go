@@ -52,9 +52,6 @@ func TestAForeignScoreIsNoTimeInThePast(t *testing.T) {
 			require.NoError(t, err)
 			later("find "+id, found[0].At)
 		}
-		kept, err := q.RescheduleLater(ctx, "parked", time.Now())
-		require.NoError(t, err)
-		later("reschedule", kept.Due)
 	}
 }
 

@@ -153,7 +153,7 @@ func TestUniqueNames(t *testing.T) {
 	require.Equal(t, "a", lab.Push(t, q, job("d")).Duplicates[0].ID, "a job to be retried holds it")
 	moved, err := q.Reschedule(ctx, "a", time.Unix(1, 0))
 	require.NoError(t, err)
-	require.True(t, moved.Moved)
+	require.True(t, moved.Found)
 	require.NoError(t, takeID(t, q, "a").Ack(ctx))
 	require.Empty(t, lab.Push(t, q, job("d")).Duplicates, "the ack releases it")
 

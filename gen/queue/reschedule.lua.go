@@ -5,7 +5,6 @@ package queuescript
 import (
 	"context"
 	_ "embed"
-	"strconv"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
@@ -15,10 +14,10 @@ import (
 var rescheduleSource string
 
 // RescheduleSHA is the SHA-1 of reschedule.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const RescheduleSHA = "9fa29305d567b00f1172ea42888c38116672a278"
+const RescheduleSHA = "f0bacee61df3c18559a5bfa9da8e02a08e2e3574"
 
 // RescheduleGuardedSHA is the SHA-1 of guard.lua and reschedule.lua joined, which runs under lua.Guard.
-const RescheduleGuardedSHA = "57fbb082b99ea7223d74ad5e8fb9be1e85d0b413"
+const RescheduleGuardedSHA = "496a7c0653f7db1b6f273feeedb05719bc53b1e2"
 
 // RescheduleScript is scripts/queue/reschedule.lua.
 var RescheduleScript = lua.Script{
@@ -28,13 +27,13 @@ var RescheduleScript = lua.Script{
 	Lines: []lua.Lines{
 		{At: 1, File: "scripts/queue/reschedule.lua", Line: 1},
 		{At: 2, File: "scripts/queue/reschedule.lua", Line: 1},
-		{At: 22, File: "scripts/part/now_ms.lua", Line: 1},
-		{At: 26, File: "scripts/queue/reschedule.lua", Line: 22},
-		{At: 50, File: "scripts/queue/part/wake_next.lua", Line: 1},
-		{At: 61, File: "scripts/queue/reschedule.lua", Line: 47},
+		{At: 20, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 24, File: "scripts/queue/reschedule.lua", Line: 20},
+		{At: 45, File: "scripts/queue/part/wake_next.lua", Line: 1},
+		{At: 56, File: "scripts/queue/reschedule.lua", Line: 42},
 	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 45,
+	WritesAfter: 40,
 	Keys: []lua.Key{
 		{Name: "scheduled", Type: "zset"},
 		{Name: "wake", Type: "zset"},
@@ -51,46 +50,21 @@ type RescheduleParams struct {
 	Scheduled string // KEYS[1], zset: id, scored by due time in ms
 	// KEYS[2], zset: names of the waiting consumers, scored by the end of their wait in ms.
 	Wake    string
-	Receipt string         // KEYS[3], string: the answer to this call, kept for a repeat
-	ID      string         // ARGV[1]
-	Due     int64          // ARGV[2]: 0 now, above 0 Unix ms, below 0 so many ms from now
-	Mode    RescheduleMode // ARGV[3]
-}
-
-// RescheduleMode is the mode of Reschedule.
-type RescheduleMode int64
-
-// The values of RescheduleMode.
-const (
-	RescheduleModeAny     RescheduleMode = 0
-	RescheduleModeEarlier RescheduleMode = 1
-	RescheduleModeLater   RescheduleMode = 2
-)
-
-// String returns the value's name in the script's header, or its number.
-func (v RescheduleMode) String() string {
-	switch v {
-	case RescheduleModeAny:
-		return "any"
-	case RescheduleModeEarlier:
-		return "earlier"
-	case RescheduleModeLater:
-		return "later"
-	}
-	return strconv.FormatInt(int64(v), 10)
+	Receipt string // KEYS[3], string: the answer to this call, kept for a repeat
+	ID      string // ARGV[1]
+	Due     int64  // ARGV[2]: 0 now, above 0 Unix ms, below 0 so many ms from now
 }
 
 // RescheduleResult is the reply of Reschedule.
 type RescheduleResult struct {
 	Found bool
-	Moved bool
 	Due   lua.Opt[time.Time]
 }
 
 // Reschedule changes when a scheduled job is due.
 //
-// It changes nothing when the job is not scheduled any more, or when the new time is not on the
-// side of the old one that mode asks for. A time that has passed makes the job due.
+// It changes nothing when the job is not scheduled any more. A time that has passed makes the job
+// due.
 //
 //   - Contract, dup-only: an error half-way leaves the job with its new time.
 //   - Retry: safe; sent again after a lost reply; the same receipt gives the same answer again, for
@@ -113,22 +87,20 @@ func RescheduleIn(b *lua.Batch, p RescheduleParams) *lua.Future[RescheduleResult
 }
 
 func (p *RescheduleParams) call() *lua.Call {
-	c := lua.NewCall(&RescheduleScript, 3, 3)
+	c := lua.NewCall(&RescheduleScript, 3, 2)
 	c.Key("scheduled", p.Scheduled)
 	c.Key("wake", p.Wake)
 	c.Key("receipt", p.Receipt)
 	c.EndKeys()
 	c.String(&p.ID)
 	c.Int("due", p.Due, -lua.MaxExact, lua.MaxExact)
-	c.Int("mode", int64(p.Mode), 0, 2)
 	return c
 }
 
 func decodeReschedule(r *lua.Reply) RescheduleResult {
 	var v RescheduleResult
-	r.Tuple(3)
+	r.Tuple(2)
 	v.Found = r.Bool("found")
-	v.Moved = r.Bool("moved")
 	if !r.Absent() {
 		v.Due = lua.Some(r.TimeMilli("due"))
 	}
