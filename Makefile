@@ -3,15 +3,20 @@
 GO          ?= go
 # The packages that take longest first, so that the last minute is not one of them alone.
 PKG         ?= ./tools/... . ./rpc ./lock ./queue ./internal/testkit/drill ./...
+# What a change of the library needs: all but the tools. They wait more than they compute, so three run at a time.
+LIBRARY      = ./rpc ./lock ./queue . $$($(GO) list ./... | grep -v /tools/)
 # Most tests wait for a server or a lease, not for a processor.
 TESTFLAGS   ?= -parallel 8
 # One 32-bit system, one without Unix calls, one Unix that is not Linux. Nothing here depends on arm64 or amd64 alone.
 PLATFORMS   ?= linux/386 windows/amd64 darwin/arm64
 STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.0
+WITHSERVER   = $(GO) run ./luatomictest/withserver
+# What "make check" compares with.
+BASE        ?= main
 NEWEST_REDIS = github.com/redis/go-redis/v9@latest
 
 .DEFAULT_GOAL := help
-.PHONY: help generate verify test test-modules race bench bench-all bench-page instructions drill interop browser cover-lua mutate precision lint platforms newest redis
+.PHONY: help generate verify test check test-all test-modules race bench bench-all bench-page instructions drill interop browser cover-lua mutate precision lint platforms newest redis
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,22 +33,31 @@ verify: ## fail if generated code or go.mod is not what its sources say
 	for module in . otel prometheus; do (cd $$module && $(GO) mod tidy -diff) || exit 1; done
 	$(GO) mod verify
 
-test: redis ## run all tests; installs a Redis server when there is none
-	$(GO) test $(TESTFLAGS) $(PKG)
+test: redis ## the tests that a change of the library needs, three minutes; installs a Redis server when there is none
+	$(WITHSERVER) $(GO) test -short -p 3 $(TESTFLAGS) $(LIBRARY)
+
+check: lint verify redis ## lint, generated code, and the tests of what differs from BASE (default: main)
+	@packages=$$(sh tools/ci/changed.sh $(BASE)) && if [ -n "$$packages" ]; then \
+	  $(WITHSERVER) $(GO) test -short $(TESTFLAGS) $$packages; else echo 'check: no package differs from $(BASE)'; fi
+
+test-all: redis ## every test, on a container: needs a Docker engine; LUATOMIC_REDIS_IMAGE names the image
+	@$(GO) test -tags container -list TestIntegration . | grep -q '^TestIntegration' || \
+	  { echo 'test-all: no test is built with the tag container' >&2; exit 1; }
+	LUATOMIC_REQUIRE=docker $(GO) run -tags container ./luatomictest/withserver $(GO) test -tags container $(TESTFLAGS) $(PKG)
 
 test-modules: redis ## vet and test the modules beside the root: otel, prometheus
 	@for module in otel prometheus; do \
 	  echo "$$module" && (cd $$module && $(GO) vet ./... && LUATOMIC_REQUIRE=local $(GO) test -race ./...) || exit 1; \
 	done
 
-race: redis ## the tests under the race detector
-	$(GO) test -race $(TESTFLAGS) $(PKG)
+race: redis ## the tests under the race detector; TAGS=container for a container
+	$(GO) run $(if $(TAGS),-tags $(TAGS)) ./luatomictest/withserver $(GO) test -race $(TESTFLAGS) $(PKG)
 
 bench: redis ## the benchmarks of the primitives
 	$(GO) test -run '^$$' -bench . -benchmem -p 1 . ./queue ./lock ./rpc ./compat/...
 
 bench-all: redis ## luatomic, raw commands and peers in one run, on a container where there is one; ARGS=-quick for a short one, ROWS=^lock for some
-	cd bench && $(GO) run . run $(if $(ROWS),-rows '$(ROWS)') $(ARGS)
+	cd bench && $(GO) run -tags container . run $(if $(ROWS),-rows '$(ROWS)') $(ARGS)
 
 bench-page: ## plots, docs/benchmarks.md and the figures of the README from bench/result.json
 	cd bench && $(GO) run . publish
@@ -61,7 +75,7 @@ drill: redis ## the long fault runs: everything at once, kills, a model, a milli
 	LUATOMIC_DRILL=1 $(GO) test -v -timeout 30m -run 'LockHistor|LockSurvives|IdleWaiters' ./lock -lockops=1000000
 
 interop: redis ## the dialects against the real Sidekiq, Redis in Action and ActionHero
-	$(GO) test $(TESTFLAGS) -tags interop -p 2 -timeout 20m -run TestInterop ./compat/...
+	$(GO) run $(if $(TAGS),-tags $(TAGS)) ./luatomictest/withserver $(GO) test $(TESTFLAGS) -tags interop -p 2 -timeout 20m -run TestInterop ./compat/...
 
 browser: redis ## the page in headless Chromium; SCREENS=FOLDER keeps its pictures
 	cd web/browser && $(GO) vet ./... && \
@@ -79,20 +93,20 @@ precision: ## how often luagen's findings are right, on a sample of public scrip
 lint: ## gofmt, vet and staticcheck
 	@files=$$(gofmt -l $$(find . -name '*.go' -not -path '*/testdata/*')); \
 	  if [ -n "$$files" ]; then echo "gofmt wants to change:"; echo "$$files"; exit 1; fi
-	$(GO) vet -tags interop ./...
-	$(GO) run $(STATICCHECK) -tags interop ./...
+	$(GO) vet -tags interop,container ./...
+	$(GO) run $(STATICCHECK) -tags interop,container ./...
 
 platforms: ## vet everything, tests too, for the systems and word sizes in PLATFORMS
 	@for platform in $(PLATFORMS); do \
 	  echo "$$platform"; \
-	  GOOS=$${platform%/*} GOARCH=$${platform#*/} $(GO) vet -tags interop ./... || exit 1; \
+	  GOOS=$${platform%/*} GOARCH=$${platform#*/} $(GO) vet -tags interop,container ./... || exit 1; \
 	done
 
 newest: redis ## the tests with the newest go-redis; go.mod stays as it is
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
 	  cp go.mod "$$dir/go.mod" && cp go.sum "$$dir/go.sum" && \
 	  $(GO) get -modfile="$$dir/go.mod" $(NEWEST_REDIS) && \
-	  $(GO) test $(TESTFLAGS) -modfile="$$dir/go.mod" $(PKG)
+	  $(WITHSERVER) $(GO) test $(TESTFLAGS) -modfile="$$dir/go.mod" $(PKG)
 
 redis:
 	@sh tools/ci/ensure-redis.sh

@@ -116,6 +116,7 @@ func TestAccessRulesSuffice(t *testing.T) {
 
 // Without any one of the commands or patterns, something fails.
 func TestAccessRulesAreTheLeast(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	lab.Unmarked(t)
 	server := luatomictest.StartServer(t)
@@ -145,6 +146,7 @@ func without(rules []string, i int) []string {
 }
 
 func TestAccessRulesOnACluster(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	cluster := luatomictest.StartCluster(t)
 	opts := everyAccess()

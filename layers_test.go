@@ -27,7 +27,7 @@ internal/servers: internal/keys internal/send lua
 internal/notify: internal/clock internal/send internal/servers
 internal/operate: internal/servers lua
 luatomictest: internal/launch internal/show luatomictest/internal/ready luatomictest/luacover
-luatomictest/container: internal/launch luatomictest luatomictest/internal/ready
+luatomictest/withserver: luatomictest luatomictest/internal/ready
 
 lock: gen/lock internal/calls internal/clock internal/keys internal/lease internal/notify internal/send internal/servers lua
 lock/locktest: internal/launch lock luatomictest

@@ -40,6 +40,7 @@ var counts = []string{"processed", "processed_day", "failed", "failed_day", "day
 // A user who lacks one or two of a script's commands changes nothing by it: a job that was added before the command
 // which removes it was refused would be there again after each attempt.
 func TestAScriptOfADialectThatMayNotDoAllDoesNothing(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	r := newRightsSweep(t)
 	for _, call := range scriptcase.RawCalls(t)["dialects"] {

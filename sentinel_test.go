@@ -17,6 +17,7 @@ import (
 // Under Sentinel, with go-redis' failover client, everything continues on the new master, after a requested failover
 // and after the master was killed.
 func TestSentinelFailover(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	ctx := t.Context()
 	s := luatomictest.StartSentinel(t)

@@ -15,8 +15,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/luatomictest"
-	"github.com/luatomic/luatomic/luatomictest/container"
 )
+
+// sources are the ways to a server besides a program on PATH.
+var sources []luatomictest.Source
 
 // row is one piece of work, done by several entrants.
 type row struct {
@@ -71,7 +73,7 @@ func measure(ctx context.Context, o options, url string, pattern *regexp.Regexp)
 		Absent: make(map[string]string)}
 	from := "--url"
 	if url == "" {
-		server, err := luatomictest.Open(logf, container.Start)
+		server, err := luatomictest.Open(logf, sources...)
 		if err != nil {
 			return nil, err
 		}

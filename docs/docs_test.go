@@ -17,11 +17,10 @@ import (
 	"github.com/luatomic/luatomic/lock/quorum"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
-	"github.com/luatomic/luatomic/luatomictest/container"
 	"github.com/luatomic/luatomic/queue"
 )
 
-func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
+func TestMain(m *testing.M) { luatomictest.Main(m) }
 
 // pages are the files that readers are sent to.
 func pages(t *testing.T) []string {

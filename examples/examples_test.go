@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/luatomic/luatomic/internal/testkit/lab"
 )
 
 func luagen(t *testing.T, args ...string) string {
@@ -23,6 +25,7 @@ func luagen(t *testing.T, args ...string) string {
 var scripts = []string{"ratelimit", "inventory", "webhook"}
 
 func TestScriptsOfTheExamples(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	for _, dir := range scripts {
 		luagen(t, "-check", "-strict", dir)
@@ -35,6 +38,7 @@ func TestScriptsOfTheExamples(t *testing.T) {
 
 // What their tests do not run is what the generated functions refuse before.
 func TestExamplesAreCovered(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	for _, dir := range scripts {
 		luagen(t, "cover", "-min", "95", "-scripts", dir, "go", "test", "./"+dir)
@@ -44,6 +48,7 @@ func TestExamplesAreCovered(t *testing.T) {
 // A program without a server ends soon, and its error says what to do: where nothing listens, and where nothing
 // answers.
 func TestProgramsEndWithoutAServer(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	mute, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -179,6 +179,7 @@ func TestACallReturnsAtTheEndOfItsContextWhereverTheServerStops(t *testing.T) {
 
 // A release whose context has ended tries for 10 s, and ends with the attempt that is under way then.
 func TestReleaseEndsOnAServerThatHangs(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	server := luatomictest.StartServer(t)
 	t.Cleanup(server.Resume)

@@ -223,6 +223,7 @@ func TestPausedServerIsWaitedFor(t *testing.T) {
 // A waiter outlasts an outage that its deadline outlasts. Without a deadline it ends with the reason, and hangs at no
 // server that never comes back.
 func TestAWaiterOutlastsAnOutageUntilItsDeadline(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	server := luatomictest.StartServer(t)
 	c := server.Client()

@@ -51,6 +51,7 @@ func keptBeside(t *testing.T, client redis.UniversalClient, servers []*luatomict
 
 // A node of a cluster that hangs ends no lease of another node, with the default options of go-redis.
 func TestHungNodeEndsNoLeaseOfAnother(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	ctx := t.Context()
 	cluster := luatomictest.StartCluster(t)

@@ -14,6 +14,7 @@ import (
 )
 
 func TestMaxHoldEndsAKeptLease(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	ctx := t.Context()
 	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: 6 * time.Second, MaxHold: 9 * time.Second})
@@ -210,6 +211,7 @@ func TestReleaseInsideDoIsNoLoss(t *testing.T) {
 
 // A lease whose context has ended and that was not released runs out: it is no lock for ever.
 func TestKeepEndsWithItsContext(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	ctx := t.Context()
 	l, name, _ := lab.NewLocker(t, &lock.Options{TTL: 8 * time.Second})

@@ -85,6 +85,7 @@ func serverCPU(t *testing.T, c *redis.Client) (d time.Duration) {
 
 // Ten thousand leases are renewed by one goroutine, some hundreds in one round trip.
 func TestTenThousandLeasesAreKeptByOneGoroutine(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	ctx := t.Context()
 	server := luatomictest.StartServer(t)

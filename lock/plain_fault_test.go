@@ -168,6 +168,7 @@ func TestFenceGrowsOverStepsOfTheServersClock(t *testing.T) {
 
 // Row 13. The script cache is flushed in every state of a lock, renewals included.
 func TestLocksSurviveScriptFlush(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	ctx := t.Context()
 	server := luatomictest.StartServer(t)

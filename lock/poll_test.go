@@ -128,6 +128,7 @@ func TestAWaiterThatMayNotSubscribeAnewPolls(t *testing.T) {
 
 // An observer that may not subscribe sees a change soon, however long the leases are.
 func TestElectionObserverPollsWhereItMayNotSubscribe(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	ctx, server := t.Context(), luatomictest.StartServer(t)
 	rights := []any{"ACL", "SETUSER", "late", "on", ">pw", "~*", "&*", "+@all", "-subscribe"}

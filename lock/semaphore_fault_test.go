@@ -111,6 +111,7 @@ func faultyClients(t *testing.T, server *luatomictest.Server, n int) []*redis.Cl
 // never give back: never more is held than the limit, no writer meets a reader, each
 // fence is given once, and in the end everything is free.
 func TestSemaphoreHistoryUnderFaults(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	rounds := 40
 	if os.Getenv("LUATOMIC_DRILL") != "" {

@@ -259,6 +259,7 @@ func TestAcquirePollsWhereItMayNotSubscribe(t *testing.T) {
 // go-redis knows that a context is over, and not why: the cause is added, at the first
 // attempt and at one after the lock was found held.
 func TestAnAcquireThatEndsDuringAnAttemptSaysWhy(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	other, name, _ := lab.NewLocker(t, &lock.Options{TTL: 8 * time.Second})
 	tooLate := errors.New("too late")

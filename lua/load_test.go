@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/testkit/lab"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -51,6 +53,7 @@ func commandCalls(t testing.TB, client *redis.Client, name string) int64 {
 }
 
 func TestCallsUnderScriptFlush(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	server := luatomictest.StartServer(t)
 	client, s := server.Client(), newScript("count", countSource, lua.RetryNever)

@@ -3,17 +3,18 @@
 // The shared server is found or started at its first use, once for each test process:
 //
 //  1. LUATOMIC_REDIS_URL (redis://, rediss:// or unix://), when it is set;
-//  2. a container, when TestMain passes Start of package container to [Main] and a Docker engine answers; the image is
-//     LUATOMIC_REDIS_IMAGE, or redis:8 when that is not set;
+//  2. a container, when TestMain passes Start of package container to [Main], with the build tag "container", and a
+//     Docker engine answers; the image is LUATOMIC_REDIS_IMAGE, or redis:8 when that is not set;
 //  3. redis-server or valkey-server from PATH, on a private unix socket, without persistence.
 //
 // With none of them the test fails and its error says what to install; nothing is skipped silently. Without a URL, a
 // test that gets no container fails with LUATOMIC_REQUIRE=docker, and with LUATOMIC_REQUIRE=local none is started. If
 // LUATOMIC_REDIS_IMAGE is set and a source has no container, the test fails too: a local server would not be the one
 // that is named. A module that does not import package container does not depend on testcontainers. With
-// LUATOMIC_PROTOCOL=2 the clients speak RESP2.
+// LUATOMIC_PROTOCOL=2 the clients speak RESP2. Command withserver starts one server for the tests of many packages.
 //
-// Tests share the server, so each uses its own [Namespace] and never flushes:
+// Tests share the server, so each uses its own [Namespace]. A server that was started for the tests refuses what the
+// others would notice: FLUSHALL, CONFIG SET, SCRIPT FLUSH, DEBUG and the like.
 //
 //	func TestMain(m *testing.M) { luatomictest.Main(m) } // or luatomictest.Main(m, container.Start)
 //

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/luatomic/luatomic/luatomictest"
-	"github.com/luatomic/luatomic/luatomictest/container"
 )
 
 // withoutSources is set in a child process of these tests that passes no source to Main.
@@ -26,5 +25,5 @@ func TestMain(m *testing.M) {
 	case os.Getenv(withoutEngine) != "":
 		luatomictest.Main(m, noEngine)
 	}
-	luatomictest.Main(m, container.Start)
+	luatomictest.Main(m)
 }

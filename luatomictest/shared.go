@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatomic/luatomic/internal/show"
+	"github.com/luatomic/luatomic/luatomictest/internal/ready"
 )
 
 // errNoSource says why a package gets no container.
@@ -70,6 +71,11 @@ func (s *sharedServer) open(log func(format string, args ...any)) (string, error
 	if err != nil {
 		s.err = fmt.Errorf("%s does not answer: %w", s.got.From, err)
 		return "", s.err
+	}
+	if s.got.Stop != nil { // it was started for these tests
+		if s.err = ready.Restrict(context.Background(), options); s.err != nil {
+			return "", s.err
+		}
 	}
 	log("luatomictest: %s, %s", version, s.got.From)
 	return s.got.URL, nil

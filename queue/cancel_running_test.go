@@ -63,6 +63,7 @@ func TestCancelReachesARunningJob(t *testing.T) {
 
 // A Cancel notifies the consumer that has the job, so that it need not wait for its next renewal.
 func TestCancelReachesARunningJobAtOnce(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

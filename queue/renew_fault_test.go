@@ -55,6 +55,7 @@ func renewed(t *testing.T, lose func(p *luatomictest.LossyProxy),
 
 // A connection that breaks during an extend costs no lease.
 func TestRenewalWithoutAReplyLosesNoJob(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	extend := lab.Sent(&queuescript.ExtendScript)
 	renewed(t, func(p *luatomictest.LossyProxy) { p.Drop(1, extend) },
@@ -63,6 +64,7 @@ func TestRenewalWithoutAReplyLosesNoJob(t *testing.T) {
 
 // The repeat of a renewal arrives after the old lease has ended: the next worker's lease stays its own.
 func TestLateReplyToARenewalLeavesTheNextHolderAlone(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	ctx := t.Context()
 	direct, name := luatomictest.Client(t), luatomictest.Namespace(t)

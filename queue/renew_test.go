@@ -15,6 +15,7 @@ import (
 
 // A handler may run for longer than the lease: the consumer extends it.
 func TestConsumeRenewsLeases(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	const lease = 9 * time.Second // an extend may come some seconds late
 	q, c := lab.NewQueue(t, &queue.Options{Lease: lease})

@@ -122,6 +122,7 @@ func TestBodiesThatAreReadTogetherShareRoundTrips(t *testing.T) {
 // The server can refuse a body and run the script that announces it. Where the body is a request's, the call returns
 // the server's error, and no handler runs. Where it is a reply's, the call returns that the reply cannot be read.
 func TestABodyThatTheServerRefuses(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	server := luatomictest.StartServer(t)
 	ctx, admin := t.Context(), server.Client()

@@ -209,6 +209,7 @@ func TestRPCOnACluster(t *testing.T) {
 // A process that is killed is not asked, while its lease still runs: others get its calls,
 // and when there are none that is an answer after one round trip.
 func TestRPCDeadNodeOnACluster(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
 	opts := &rpc.Options{Lease: 5 * time.Minute, Timeout: 2 * time.Minute}

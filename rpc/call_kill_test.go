@@ -191,6 +191,7 @@ func TestRPCLateReplyOfAStoppedNodeIsStale(t *testing.T) {
 // A caller that is killed leaves nothing: its record expires at the end of the call's time,
 // and what it announced expires with its lease.
 func TestRPCKilledCallerLeavesNothing(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	b, err := rpc.New(c, name, &rpc.Options{Node: "n", Lease: processLease})

@@ -121,6 +121,7 @@ func TestRPCGatherDoesNotAskLater(t *testing.T) {
 // A gather loses no answer when connections are cut, and a node that dies is marked and
 // not waited for.
 func TestRPCGatherUnderFaults(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	name := luatomictest.Namespace(t)
 	opts := &rpc.Options{Timeout: time.Minute, Lease: 8 * time.Second}

@@ -158,6 +158,7 @@ func (f beforeGet) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 // The end of a call is the same for each of its callers: for the one that is connected, for the one that missed the
 // answer and reads it from the record, and for the one that comes with the key afterwards.
 func TestEveryCallerGetsTheSameEnd(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	entered, ended := make(chan struct{}), make(chan struct{})
@@ -295,6 +296,7 @@ func TestTheAnswerOfAKeyIsSentWhileTheKeyIsKept(t *testing.T) {
 
 // Each call with a key of a dead node ends with the first one of the process, and not one at a heartbeat.
 func TestADeadNodeEndsEachCallOfAKey(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	name := luatomictest.Namespace(t)
 	twice := rpc.NewMethod[string, string]("twice").Idempotent()

@@ -65,6 +65,7 @@ func TestRPCNodeThatFollowsItsSlotLate(t *testing.T) {
 // A migration that stalls: the keys are there, and the subscribers are here. What was
 // sent before has its answer, and the nodes do not subscribe anew all the time.
 func TestRPCWhileAMigrationStandsStill(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
 	opts := &rpc.Options{Lease: 6 * time.Second, Timeout: time.Minute}

@@ -63,6 +63,7 @@ func fetchedByAnUnreachableNode(t *testing.T) bool {
 // on the master and is not counted there. What finds no responders has not run, and the
 // node notices and takes calls again.
 func TestANodeSubscribedAtAReplicaDoesNotRunWhatWasRefused(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	ctx := t.Context()
 	p := lab.StartPair(t)

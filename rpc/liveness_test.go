@@ -186,6 +186,7 @@ func TestNoticesOfAClusterAreSharded(t *testing.T) {
 // An idle node costs the server the same with any number of methods: about ten commands for a heartbeat, and now and
 // then the keys of methods are renewed. A process that only calls announces its new link to nobody.
 func TestIdleNodesCostNothingPerMethod(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	lab.Unmarked(t)
 	ctx, c := t.Context(), luatomictest.StartServer(t).Client()

@@ -91,6 +91,7 @@ func TestRPCCancelNotifiesTheNodeThatHasIt(t *testing.T) {
 
 // C7: what timed out leaves nothing behind.
 func TestRPCTimeoutsLeaveNothing(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	const calls = 1000
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)

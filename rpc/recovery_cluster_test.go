@@ -130,6 +130,7 @@ func follower(t *testing.T, cluster *luatomictest.Cluster, node int) *luatomicte
 // The server that owns the slot hands over to its replica, and the links of all processes follow it, also on clients
 // that may read from replicas: the old master is one then. TestNothingIsReadFromAReplica holds what they read.
 func TestRPCWhileAClusterFailsOver(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	ctx, cluster := t.Context(), luatomictest.StartCluster(t)
 	_, owner := home(t, cluster, "bus")

@@ -143,6 +143,7 @@ const nodeLease = 6 * time.Second
 // C5 and C13: the node goes silent with the call in flight. The answer is that it is
 // lost, by the end of its lease and not of the call.
 func TestRPCDeadNodeIsLost(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	name := luatomictest.Namespace(t)
 	entered := make(chan struct{}, 1)
@@ -213,6 +214,7 @@ func TestRPCLateReplyOfADeadNodeIsStale(t *testing.T) {
 // An idempotent call ran on a node that died, and the only other node is full. What its caller gets says that it may
 // have run: the refusal is that of the second attempt alone.
 func TestRefusalOfASecondAttemptHidesNoFirstOne(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	again := rpc.NewMethod[string, string]("again").Idempotent()
@@ -324,6 +326,7 @@ func TestRPCAfterARestartOfTheServer(t *testing.T) {
 // The call of a dead node that Redis has no memory to give to another one may have run, and waits until the server can
 // decide. Where its time is over before, the error does not say that nothing was executed.
 func TestRPCDeadNodeWithoutMemory(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	server := luatomictest.StartServer(t)
 	proxy := luatomictest.NewLossyProxy(t, server.URL())

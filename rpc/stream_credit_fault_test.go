@@ -95,6 +95,7 @@ func TestAStreamGoesOnAfterReadPartsCouldNotBeRemoved(t *testing.T) {
 
 // A handler whose window is full and whose server does not answer gets the end of its context in time.
 func TestSendReturnsAtTheEndOfItsContextOnAServerThatHangs(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	server, name := luatomictest.StartServer(t), "bus"
 	client, proxy := server.Client(), luatomictest.NewLossyProxy(t, server.URL())

@@ -14,6 +14,7 @@ import (
 )
 
 func TestDeadlineReachesTheHandler(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	left := make(chan time.Duration, 1)

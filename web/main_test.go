@@ -13,12 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/luatomictest"
-	"github.com/luatomic/luatomic/luatomictest/container"
 	"github.com/luatomic/luatomic/queue"
 	"github.com/luatomic/luatomic/web"
 )
 
-func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
+func TestMain(m *testing.M) { luatomictest.Main(m) }
 
 // site is a handler with its server and a prefix of the test's own.
 type site struct {

@@ -328,6 +328,7 @@ func TestPollQueueAddsNothingItMayNotRemove(t *testing.T) {
 // Items that their queue refuses are read at each poll. Where they are many, the server does not spend its time on
 // that until an operator comes.
 func TestAPollerRestsBesideManyItemsThatAreRefused(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	ctx, cancel := context.WithCancel(bounded(t))
 	defer cancel()
@@ -363,6 +364,7 @@ func TestAPollerRestsBesideManyItemsThatAreRefused(t *testing.T) {
 
 // However many items are refused, those behind them are moved, one poll after the other.
 func TestManyRefusedItemsHoldUpNoOthers(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(bounded(t), time.Minute)
 	defer cancel()

@@ -15,10 +15,9 @@ import (
 	"github.com/luatomic/luatomic/compat/redisinaction"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
-	"github.com/luatomic/luatomic/luatomictest/container"
 )
 
-func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
+func TestMain(m *testing.M) { luatomictest.Main(m) }
 
 // own returns a client whose keys begin with the test's own prefix.
 func own(t testing.TB) (c *redisinaction.Client, r *redis.Client, prefix string) {

@@ -220,6 +220,7 @@ func TestAPollerRestsBesideManyJobsThatAreRefused(t *testing.T) {
 
 // However many jobs are refused, those behind them are moved, one call after the other.
 func TestManyRefusedJobsHoldUpNoOthers(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	f := newFleet(t, sidekiq.Options{})
 	require.NoError(t, f.client.Set(f.ctx, f.key("queue:bad"), "x", 0).Err())

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
@@ -152,6 +153,7 @@ func TestMetricsOfAHeartbeatOutlastTheStop(t *testing.T) {
 
 // Each execution is counted once at most: counts whose reply is lost are not added again.
 func TestMetricsWhoseReplyIsLostAreNotAddedAgain(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	s := newSite(t, sidekiq.V7)
 	lossy, proxy := s.lossy()

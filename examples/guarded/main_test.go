@@ -12,10 +12,9 @@ import (
 
 	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/luatomictest"
-	"github.com/luatomic/luatomic/luatomictest/container"
 )
 
-func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
+func TestMain(m *testing.M) { luatomictest.Main(m) }
 
 // locker hands a lock over for a minute: a process that waits can stand still for a while on a busy machine.
 func locker(t *testing.T, client redis.UniversalClient) *luatomic.Locker {

@@ -14,12 +14,11 @@ import (
 
 	"github.com/luatomic/luatomic/examples/inventory"
 	"github.com/luatomic/luatomic/luatomictest"
-	"github.com/luatomic/luatomic/luatomictest/container"
 	"github.com/luatomic/luatomic/tools/luagen/luagen"
 	"github.com/luatomic/luatomic/tools/luagen/luaprove"
 )
 
-func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
+func TestMain(m *testing.M) { luatomictest.Main(m) }
 
 func stocked(t *testing.T, pieces ...any) (*redis.Client, string) {
 	t.Helper()

@@ -15,10 +15,9 @@ import (
 
 	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/luatomictest"
-	"github.com/luatomic/luatomic/luatomictest/container"
 )
 
-func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
+func TestMain(m *testing.M) { luatomictest.Main(m) }
 
 // outbox refuses the first attempt at each address, and all at nobody@.
 type outbox struct {

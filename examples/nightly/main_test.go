@@ -12,10 +12,9 @@ import (
 
 	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/luatomictest"
-	"github.com/luatomic/luatomic/luatomictest/container"
 )
 
-func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
+func TestMain(m *testing.M) { luatomictest.Main(m) }
 
 // ledger records which host did which night.
 type ledger struct {

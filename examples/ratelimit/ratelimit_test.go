@@ -8,10 +8,9 @@ import (
 
 	"github.com/luatomic/luatomic/examples/ratelimit"
 	"github.com/luatomic/luatomic/luatomictest"
-	"github.com/luatomic/luatomic/luatomictest/container"
 )
 
-func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
+func TestMain(m *testing.M) { luatomictest.Main(m) }
 
 func TestABurstThenTheRate(t *testing.T) {
 	t.Parallel()

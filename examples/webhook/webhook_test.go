@@ -15,10 +15,9 @@ import (
 	"github.com/luatomic/luatomic/examples/webhook"
 	"github.com/luatomic/luatomic/internal/testkit/lab"
 	"github.com/luatomic/luatomic/luatomictest"
-	"github.com/luatomic/luatomic/luatomictest/container"
 )
 
-func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
+func TestMain(m *testing.M) { luatomictest.Main(m) }
 
 // receiver is a handler of events of a source of its own, and delivers to it.
 type receiver struct {

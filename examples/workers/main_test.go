@@ -10,10 +10,9 @@ import (
 
 	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/luatomictest"
-	"github.com/luatomic/luatomic/luatomictest/container"
 )
 
-func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
+func TestMain(m *testing.M) { luatomictest.Main(m) }
 
 // journal records which tenant's jobs ran, in order, and how many ran together.
 type journal struct {

@@ -9,10 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/launch"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/luatomic/luatomic/internal/launch"
 )
 
 // clockStep is the coarsest step of the server's clock.
@@ -135,6 +138,7 @@ func TestStepMovesTimeAndExpiry(t *testing.T) {
 
 // Ticks and steps run concurrently: no tick may set the time from before a step.
 func TestATickDoesNotUndoAStep(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	server, err := launch.StartEmbedded()
 	require.NoError(t, err)
@@ -165,6 +169,7 @@ func TestATickDoesNotUndoAStep(t *testing.T) {
 }
 
 func TestManyExpiringKeysDoNotSlowScriptsDown(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	client, empty, ctx := start(t), start(t), t.Context()
 	for range 10 {
@@ -364,6 +369,7 @@ func TestReadOnlyScriptsReadTheClockByTextToo(t *testing.T) {
 
 // Close while scripts run, read-only ones too, ends them and not the program.
 func TestCloseWhileScriptsRun(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	for range 100 {
 		server, err := launch.StartEmbedded()

@@ -24,6 +24,9 @@ func (h *hung) Extend(b *lua.Batch, ttl time.Duration) func() error {
 
 // A server that hangs delays no renewal at another one.
 func TestSlowServerDelaysNoOther(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long: make test-all runs it")
+	}
 	t.Parallel()
 	l, _, k := held(t, Terms{TTL: 6 * time.Second})
 	kept := l.Keep(t.Context())

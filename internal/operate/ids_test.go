@@ -5,15 +5,16 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/luatomic/luatomic/internal/testkit/lab"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/internal/operate"
 	"github.com/luatomic/luatomic/luatomictest"
-	"github.com/luatomic/luatomic/luatomictest/container"
 )
 
-func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
+func TestMain(m *testing.M) { luatomictest.Main(m) }
 
 // read reads all pages, with what happens between two of them, and returns each id once.
 func read(t *testing.T, r *operate.Reader, between func(page int)) (all []string) {
@@ -53,6 +54,7 @@ func TestAListIsReadBesideConsumers(t *testing.T) {
 
 // Jobs that stay are read, although others leave from the head between two pages, and more than a page has one score.
 func TestASetIsReadBesideAPromoter(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	ctx, c, key := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	var members []redis.Z

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/testkit/lab"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -130,6 +132,7 @@ func TestQuorumFenceGrowsOverChangingMajorities(t *testing.T) {
 }
 
 func TestQuorumSurvivesAMinority(t *testing.T) {
+	lab.Long(t)
 	t.Parallel()
 	ctx := t.Context()
 	servers, clients := independent(t, 5)

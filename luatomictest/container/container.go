@@ -1,7 +1,5 @@
-// Package container starts the shared server of luatomictest in a container. It is a package of its own, so that only
-// modules that import it depend on testcontainers and what that requires.
-//
-//	func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
+//go:build container
+
 package container
 
 import (

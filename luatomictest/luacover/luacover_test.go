@@ -8,11 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/luatomictest"
-	"github.com/luatomic/luatomic/luatomictest/container"
 	"github.com/luatomic/luatomic/luatomictest/luacover"
 )
 
-func TestMain(m *testing.M) { luatomictest.Main(m, container.Start) }
+func TestMain(m *testing.M) { luatomictest.Main(m) }
 
 // Tests in parallel begin with the same server: none goes on before the subscription stands. After the flush all that
 // was published is written down.

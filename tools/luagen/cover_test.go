@@ -187,7 +187,8 @@ func TestCoverSaysThatAUserMayNotPublish(t *testing.T) {
 			require.Contains(t, stderr, "luagen "+verb+": what some scripts ran is not known: NOPERM", without)
 			require.Contains(t, stderr, "'"+without[1:]+"'")
 		}
-		m := mutation{dir: t.TempDir(), texts: texts, parallel: 1, scripts: []*mutated{{source: luagen.Runnable{Text: countScript}}}}
+		scripts := []*mutated{{source: luagen.Runnable{Text: countScript}}}
+		m := mutation{dir: t.TempDir(), texts: texts, parallel: 1, scripts: scripts}
 		test := mutantTest{words: child}
 		failed, err := m.observe(t.Context(), &test)
 		require.NoError(t, err)

@@ -21,7 +21,6 @@ import (
 	"github.com/luatomic/luatomic/internal/testkit/drill/history"
 	"github.com/luatomic/luatomic/internal/testkit/lab"
 	"github.com/luatomic/luatomic/luatomictest"
-	"github.com/luatomic/luatomic/luatomictest/container"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -29,7 +28,7 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(roleVar); role != "" {
 		os.Exit(runRole(role))
 	}
-	luatomictest.Main(m, container.Start)
+	luatomictest.Main(m)
 }
 
 // field is the server, the proxies before it and the processes of one drill.

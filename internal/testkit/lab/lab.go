@@ -242,3 +242,11 @@ func StatCalls(t *testing.T, line string) int64 {
 	require.NoError(t, err, line)
 	return calls
 }
+
+// Long leaves the test out of "make test" (go test -short), since it takes several seconds. "make test-all" runs it.
+func Long(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("long: make test-all runs it")
+	}
+}

@@ -50,7 +50,8 @@ func TestScriptsOf1MiBEnd(t *testing.T) {
 func TestNumbersThatBoundEachOtherEnd(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
-		"local a, b = ARGV[1], ARGV[2]\nif tonumber(a) < tonumber(b) then redis.call('PEXPIRE', KEYS[1], tonumber(a)) end",
+		"local a, b = ARGV[1], ARGV[2]\nif tonumber(a) < tonumber(b) then " +
+			"redis.call('PEXPIRE', KEYS[1], tonumber(a)) end",
 		"local t = {n = 1}\nt.n = t.n + 1\nredis.call('PEXPIRE', KEYS[1], t.n)",
 		"local t = {}\nt.a = t.b t.b = t.a\nif t.a < t.b then redis.call('PEXPIRE', KEYS[1], t.a * 2) end",
 		"local t = {}\nt.a = math.min(t.b, 5) t.b = math.min(t.a, t.c)\nredis.call('PEXPIRE', KEYS[1], t.b + 1)",
