@@ -24,7 +24,8 @@ type Audited struct {
 	Ghosts     []string
 	GhostTotal int
 	// StaleNames counts unique names that deleted jobs hold, so that no other job can get them. It also counts names
-	// whose hold has lost its end, which another job would get.
+	// whose hold has lost its end, which another job would get, and those of which one of two fields is lost: another
+	// job would get the name, or nothing would free it.
 	StaleNames int
 	// StaleCounts counts the failures, options and marks of deleted jobs, which nothing else would remove. It also
 	// counts entries in ready without their mark and marks without an entry: a take would deliver a cancelled or dead
@@ -48,7 +49,8 @@ func (a *Audited) OK() bool {
 // A lost job becomes ready immediately. Its former state is unknown, so a scheduled job runs early and a dead one runs
 // again. One that was cancelled gives up its unique name, and the next take deletes it. Ghosts, stale names and stale
 // counts are removed. The next take removes the entry of a ghost that is ready; a job that is pushed with its id before
-// that is a duplicate. A hold without an end then lasts until its job ends. A mark is set or removed.
+// that is a duplicate. A hold without an end then lasts until its job ends, and a living job gets the lost field of its
+// hold back. A mark is set or removed.
 //
 // Without repair Audit changes nothing and is safe at any time. Repair after such an event, while the queue is idle:
 // with more than 1000 ready jobs, Audit can take a job that moves during the whole audit for lost. That job is then
@@ -83,6 +85,7 @@ type audit struct {
 
 	ready    map[string]string // id to the stamp of its entry, as read last
 	hollow   map[string]string // as ready was read first, without the ids that have a body
+	counted  map[string]bool   // unique names that were found before their ends are looked at
 	pageSize int64             // fields of the next HSCAN
 	byValues bool              // the server has no HSCAN NOVALUES
 	tooLong  error             // a suspect that no call can name: it was not judged
@@ -119,13 +122,13 @@ func (a *audit) findLost(ctx context.Context) error {
 			suspects = append(suspects, queuescript.MendSuspect{Kind: queuescript.MendKindLost, ID: id})
 		}
 	}
-	return a.judge(ctx, suspects, func(id string, verdict int64) {
+	return a.judge(ctx, suspects, func(s queuescript.MendSuspect, verdict int64) {
 		if verdict == 2 { // only the mark of a cancelled job
 			a.out.StaleCounts++
 			return
 		}
 		a.out.LostTotal++
-		a.out.Lost = appendNamed(a.out.Lost, id)
+		a.out.Lost = appendNamed(a.out.Lost, s.ID)
 	})
 }
 
@@ -146,9 +149,9 @@ func (a *audit) findGhosts(ctx context.Context) error {
 	return a.judge(ctx, suspects, a.ghost)
 }
 
-func (a *audit) ghost(id string, _ int64) {
+func (a *audit) ghost(s queuescript.MendSuspect, _ int64) {
 	a.out.GhostTotal++
-	a.out.Ghosts = appendNamed(a.out.Ghosts, id)
+	a.out.Ghosts = appendNamed(a.out.Ghosts, s.ID)
 }
 
 // findCounts finds suspects: failures and options of deleted jobs.
@@ -167,29 +170,7 @@ func (a *audit) findCounts(ctx context.Context) error {
 			return err
 		}
 	}
-	return a.judge(ctx, suspects, func(string, int64) { a.out.StaleCounts++ })
-}
-
-// findNames finds suspects: unique names that deleted jobs hold. Either field of a hold may exist without the other.
-func (a *audit) findNames(ctx context.Context) error {
-	var suspects []queuescript.MendSuspect
-	err := a.scanHash(ctx, a.queue.keys.Unique, true, func(page []string) error {
-		var holds []queuescript.MendSuspect
-		var ids []string
-		for i := 0; i < len(page); i += 2 {
-			name, id := strings.TrimPrefix(page[i], "k:"), page[i+1]
-			if strings.HasPrefix(page[i], "j:") {
-				name, id = page[i+1], strings.TrimPrefix(page[i], "j:")
-			}
-			holds = append(holds, queuescript.MendSuspect{Kind: queuescript.MendKindName, ID: id, Name: name})
-			ids = append(ids, id)
-		}
-		return a.withoutBody(ctx, ids, func(i int) { suspects = append(suspects, holds[i]) })
-	})
-	if err != nil {
-		return err
-	}
-	return a.judge(ctx, suspects, func(string, int64) { a.out.StaleNames++ })
+	return a.judge(ctx, suspects, func(queuescript.MendSuspect, int64) { a.out.StaleCounts++ })
 }
 
 // fixDeadBytes compares the counter with the sum of the dead bodies. The script corrects the counter only if that did

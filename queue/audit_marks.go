@@ -12,6 +12,71 @@ import (
 	"github.com/luatomic/luatomic/internal/servers"
 )
 
+// findNames finds suspects: unique names that deleted jobs hold, and holds of which one field is lost. A name is stored
+// with its job, and the job with its name.
+func (a *audit) findNames(ctx context.Context) error {
+	var suspects []queuescript.MendSuspect
+	err := a.scanHash(ctx, a.queue.keys.Unique, true, func(page []string) error {
+		holds := holdsOf(page)
+		ids := make([]string, len(holds))
+		for i, hold := range holds {
+			ids[i] = hold.ID
+		}
+		if err := a.withoutBody(ctx, ids, func(i int) { suspects = append(suspects, holds[i]) }); err != nil {
+			return err
+		}
+		half, err := a.halfHolds(ctx, page, holds)
+		suspects = append(suspects, half...)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	a.counted = map[string]bool{}
+	return a.judge(ctx, suspects, func(s queuescript.MendSuspect, _ int64) {
+		a.out.StaleNames++
+		a.counted[s.Name] = true
+	})
+}
+
+// holdsOf returns the hold that each field of a page with values is half of.
+func holdsOf(page []string) (holds []queuescript.MendSuspect) {
+	for i := 0; i+1 < len(page); i += 2 {
+		name, id := strings.TrimPrefix(page[i], "k:"), page[i+1]
+		if job, of := strings.CutPrefix(page[i], "j:"); of {
+			name, id = page[i+1], job
+		}
+		holds = append(holds, queuescript.MendSuspect{Kind: queuescript.MendKindName, ID: id, Name: name})
+	}
+	return holds
+}
+
+// halfHolds returns the holds without their other field. The job of a name has the name of the job; the name of a job
+// has a holder where it has an end, unless the job is dead.
+func (a *audit) halfHolds(
+	ctx context.Context, page []string, holds []queuescript.MendSuspect,
+) (half []queuescript.MendSuspect, _ error) {
+	others, names := make([]string, len(holds)), make([]string, len(holds))
+	for i, hold := range holds {
+		others[i], names[i] = "j:"+hold.ID, hold.Name
+		if strings.HasPrefix(page[2*i], "j:") {
+			others[i] = "k:" + hold.Name
+		}
+	}
+	found, err := a.fields(ctx, a.queue.keys.Unique, "", others)
+	if err != nil {
+		return nil, err
+	}
+	ends, err := a.scores(ctx, a.queue.keys.Expiry, names)
+	for i := range ends {
+		if strings.HasPrefix(page[2*i], "j:") && found[i] == nil && ends[i] != 0 ||
+			strings.HasPrefix(page[2*i], "k:") && found[i] != holds[i].Name {
+			half = append(half, holds[i])
+		}
+	}
+	return half, err
+}
+
 // findEnds finds suspects: holds of unique names without an end, and ends without a hold.
 func (a *audit) findEnds(ctx context.Context) error {
 	var suspects []queuescript.MendSuspect
@@ -40,7 +105,7 @@ func (a *audit) findEnds(ctx context.Context) error {
 	err = a.scanSet(ctx, k.Expiry, func(names []string) error {
 		holders, err := a.fields(ctx, k.Unique, "k:", names)
 		for i, holder := range holders {
-			if holder == nil {
+			if holder == nil && !a.counted[names[i]] {
 				suspect(names[i])
 			}
 		}
@@ -49,7 +114,7 @@ func (a *audit) findEnds(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return a.judge(ctx, suspects, func(string, int64) { a.out.StaleNames++ })
+	return a.judge(ctx, suspects, func(queuescript.MendSuspect, int64) { a.out.StaleNames++ })
 }
 
 // findMarks finds suspects: marks of entries that ready does not have, and entries whose mark is missing. A job may
@@ -76,7 +141,7 @@ func (a *audit) findMarks(ctx context.Context) error {
 			return stamp != s.Name
 		}
 	})
-	return a.judge(ctx, suspects, func(string, int64) { a.out.StaleCounts++ })
+	return a.judge(ctx, suspects, func(queuescript.MendSuspect, int64) { a.out.StaleCounts++ })
 }
 
 // findHollow finds suspects: entries of ready that were there before their body was looked for, and are there after

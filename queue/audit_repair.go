@@ -17,7 +17,9 @@ const (
 
 // judge runs the script, which checks each suspect again and repairs it in the same step. It calls f for each confirmed
 // suspect.
-func (a *audit) judge(ctx context.Context, suspects []queuescript.MendSuspect, f func(id string, verdict int64)) error {
+func (a *audit) judge(
+	ctx context.Context, suspects []queuescript.MendSuspect, f func(s queuescript.MendSuspect, verdict int64),
+) error {
 	// A scan can return an item twice.
 	slices.SortFunc(suspects, func(x, y queuescript.MendSuspect) int {
 		return strings.Compare(x.ID+"\n"+x.Name, y.ID+"\n"+y.Name)
@@ -34,7 +36,7 @@ func (a *audit) judge(ctx context.Context, suspects []queuescript.MendSuspect, f
 		}
 		for i, verdict := range r.Verdicts {
 			if verdict != 0 && i < len(chunk) {
-				f(chunk[i].ID, verdict)
+				f(chunk[i], verdict)
 				a.countRepaired()
 			}
 		}

@@ -48,6 +48,10 @@ func TestRepairJudgesEachSuspectAgain(t *testing.T) {
 		"name, but it has another": {name, "deleted 2", "half", 1, false},
 		"name, but of a job":       {name, "r", "held", 0, false},
 		"name, but neither exists": {name, "nowhere", "held", 0, false},
+		"name, not of its job":     {name, "s", "jobless", 1, false},
+		"name, without a holder":   {name, "l", "holderless", 1, false},
+		"name, given up at death":  {name, "d", "given up", 0, false},
+		"name, of one that lapsed": {name, "lost", "lapsed", 0, false},
 	}
 	for what, tc := range cases {
 		t.Run(what, func(t *testing.T) {
@@ -165,8 +169,9 @@ func damaged(t *testing.T, c *redis.Client, q *queue.Queue) {
 		p.HSet(ctx, lab.Key(q, "n"), "cancelled", "x", "r", "1", "ghost l", "1", "count", "1", "count\n", "why",
 			"reason\n", "why")
 		p.HSet(ctx, lab.Key(q, "u"), "k:held", "r", "j:r", "held", "k:whole", "deleted", "j:deleted", "new holder",
-			"k:new holder", "r", "k:half", "deleted 2", "j:deleted 2", "another")
-		for _, name := range []string{"held", "whole", "new holder", "half"} {
+			"k:new holder", "r", "k:half", "deleted 2", "j:deleted 2", "another", "k:jobless", "s",
+			"j:l", "holderless", "j:d", "given up", "j:lost", "lapsed")
+		for _, name := range []string{"held", "whole", "new holder", "half", "jobless", "holderless", "given up"} {
 			p.ZAdd(ctx, lab.Key(q, "ux"), redis.Z{Score: lab.Future, Member: name})
 		}
 		p.HSet(ctx, lab.Key(q, "c"), "dead_bytes", 7)

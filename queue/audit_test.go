@@ -117,6 +117,24 @@ func TestAuditFindsAndRepairs(t *testing.T) {
 			c.ZAdd(ctx, lab.Key(q, "ux"), redis.Z{Score: lab.Future, Member: "x"})
 		}, queue.Audited{Checked: 6, StaleNames: 3, Repaired: 3},
 			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
+		"the names of jobs deleted": {func(ctx context.Context, c *redis.Client, q *queue.Queue) {
+			c.HDel(ctx, lab.Key(q, "u"), "j:ready", "j:leased", "j:scheduled", "j:failed")
+		}, queue.Audited{Checked: 6, StaleNames: 4, Repaired: 4},
+			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
+		"the holders of names deleted": {func(ctx context.Context, c *redis.Client, q *queue.Queue) {
+			c.HDel(ctx, lab.Key(q, "u"), "k:of ready", "k:of leased", "k:of scheduled", "k:of failed")
+		}, queue.Audited{Checked: 6, StaleNames: 4, Repaired: 4},
+			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
+		"the holder of a name of two jobs deleted": {func(ctx context.Context, c *redis.Client, q *queue.Queue) {
+			c.HSet(ctx, lab.Key(q, "u"), "j:failed", "of ready")
+			c.HDel(ctx, lab.Key(q, "u"), "k:of ready")
+		}, queue.Audited{Checked: 6, StaleNames: 2, Repaired: 2},
+			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
+		"a job with another name": {func(ctx context.Context, c *redis.Client, q *queue.Queue) {
+			c.HSet(ctx, lab.Key(q, "u"), "k:other", "ready")
+			c.ZAdd(ctx, lab.Key(q, "ux"), redis.Z{Score: lab.Future, Member: "other"})
+		}, queue.Audited{Checked: 6, StaleNames: 1, Repaired: 1},
+			[]string{"dead", "failed", "leased", "ready", "scheduled"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -133,7 +151,8 @@ func TestAuditFindsAndRepairs(t *testing.T) {
 			require.Equal(t, want, found)
 			require.False(t, found.OK())
 			require.Equal(t, test.want, audit(t, q, true))
-			require.Equal(t, queue.Audited{Checked: audit(t, q, true).Checked}, audit(t, q, true), "all is repaired")
+			again := audit(t, q, true)
+			require.Equal(t, queue.Audited{Checked: again.Checked}, again, "all is repaired")
 			require.ElementsMatch(t, test.jobs, empty(t, q))
 			require.Zero(t, c.Exists(ctx, lab.Key(q, "b"), lab.Key(q, "n"), lab.Key(q, "u"), lab.Key(q, "ux"),
 				lab.Key(q, "r"), lab.Key(q, "s"), lab.Key(q, "l"), lab.Key(q, "d")).Val())

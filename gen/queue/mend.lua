@@ -8,12 +8,12 @@
 --- was cancelled while it was leased, it gives up its unique name, and the next take deletes it.
 ---
 --- A ghost is scheduled, leased or dead without a body, and is removed. An entry of ready without a
---- body gets the mark of a cancelled job, so that its id is not pushed again before a take drops it.
---- Counts and unique names of ids without a body are removed too. A hold without an end has none
---- from now on. An end without a hold is removed. A dead job loses a mark without an entry, and gets
---- the mark of an entry that it has. A cancelled job that lost its mark gets it again: it was
---- finished after its entry was made. dead_bytes becomes to, if it is from. For each suspect the
---- script returns one verdict, in order.
+--- body gets the mark of a cancelled job, so that its id is not pushed again before a take drops
+--- it. Counts and unique names of ids without a body are removed too. A living job gets back the
+--- half of its hold that is missing. A hold without an end has none from now on. An end without a
+--- hold is removed. A dead job loses a mark without an entry, and gets the mark of an entry that it
+--- has. A cancelled job that lost its mark gets it again: it was finished after its entry was made.
+--- dead_bytes becomes to, if it is from. For each suspect the script returns one verdict, in order.
 ---
 --- Long because nine kinds of suspects are judged, and all of them before the first write.
 ---
@@ -114,7 +114,7 @@ local function mark_of(kind, id, seen)
   end
 end
 
-local marks, ends, hollow, cancelled = {}, {}, {}, {}
+local marks, ends, hollow, cancelled, halves, given = {}, {}, {}, {}, {}, {}
 local entries, ghosts, counts, names, verdicts, n = {}, {}, {}, {}, {}, 0
 for i = 4, #ARGV, 3 do
   local kind, id, name = ARGV[i], ARGV[i + 1], ARGV[i + 2]
@@ -142,10 +142,24 @@ for i = 4, #ARGV, 3 do
       verdict = 1
       counts[#counts + 1] = id
     end
-  elseif kind == '3' and not there and (redis.call('HGET', unique, 'k:' .. name) == id
-    or redis.call('HGET', unique, 'j:' .. id) == name) then
-    verdict = 1
-    names[#names + 1] = {id, name}
+  elseif kind == '3' then
+    -- A hold is two fields, and a living job has both or none. Half of the hold of a deleted job goes, as does the half of
+    -- a job that holds another name. A living job gets the other half back. Where the holder of a name is not known, only
+    -- an end shows that the name was held: a job whose time was over gives its name up and remembers it, as a dead job
+    -- does.
+    local holder, held = redis.call('HGET', unique, 'k:' .. name), redis.call('HGET', unique, 'j:' .. id)
+    if holder == id and (not there or held and held ~= name) or not there and held == name then
+      verdict = 1
+      names[#names + 1] = {id, name}
+    elseif holder == id and not held then
+      verdict = 1
+      halves[#halves + 1], halves[#halves + 2] = 'j:' .. id, name
+    elseif held == name and not holder and not given[name] and redis.call('ZSCORE', expiry, name)
+      and not redis.call('ZSCORE', dead, id) then
+      verdict = 1
+      halves[#halves + 1], halves[#halves + 2] = 'k:' .. name, id
+      given[name] = true
+    end
   elseif kind == '4' then
     local holder, over = redis.call('HGET', unique, 'k:' .. name), redis.call('ZSCORE', expiry, name)
     if not holder and over or holder and not over and redis.call('HEXISTS', bodies, holder) == 1 then
@@ -190,6 +204,9 @@ for _, hold in ipairs(names) do
   if redis.call('HGET', unique, 'j:' .. hold[1]) == hold[2] then
     redis.call('HDEL', unique, 'j:' .. hold[1])
   end
+end
+if #halves > 0 then
+  redis.call('HSET', unique, unpack(halves, 1, #halves))
 end
 for _, hold in ipairs(ends) do
   if hold[2] then

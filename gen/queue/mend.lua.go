@@ -14,7 +14,7 @@ import (
 var mendSource string
 
 // MendSHA is the SHA-1 of mend.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const MendSHA = "e0950b05f5d08be1556429166a74559ed2f21807"
+const MendSHA = "58fb7f3293471317143f3f6bf0fe24a9348f54d0"
 
 // MendScript is scripts/queue/mend.lua.
 var MendScript = lua.Script{
@@ -32,15 +32,17 @@ var MendScript = lua.Script{
 		{At: 100, File: "scripts/queue/mend.lua", Line: 70},
 		{At: 101, File: "scripts/queue/part/mark_of.lua", Line: 1},
 		{At: 116, File: "scripts/queue/mend.lua", Line: 72},
-		{At: 170, File: "scripts/queue/part/mend_write.lua", Line: 1},
-		{At: 213, File: "scripts/queue/mend.lua", Line: 127},
-		{At: 214, File: "scripts/queue/part/tombstone.lua", Line: 1},
-		{At: 217, File: "scripts/queue/mend.lua", Line: 129},
-		{At: 220, File: "scripts/queue/part/wake_next.lua", Line: 1},
-		{At: 231, File: "scripts/queue/mend.lua", Line: 133},
+		{At: 146, File: "scripts/queue/part/mend_name.lua", Line: 1},
+		{At: 163, File: "scripts/queue/mend.lua", Line: 103},
+		{At: 184, File: "scripts/queue/part/mend_write.lua", Line: 1},
+		{At: 230, File: "scripts/queue/mend.lua", Line: 125},
+		{At: 231, File: "scripts/queue/part/tombstone.lua", Line: 1},
+		{At: 234, File: "scripts/queue/mend.lua", Line: 127},
+		{At: 237, File: "scripts/queue/part/wake_next.lua", Line: 1},
+		{At: 248, File: "scripts/queue/mend.lua", Line: 131},
 	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 169,
+	WritesAfter: 183,
 	Keys: []lua.Key{
 		{Name: "ready", Type: "list"},
 		{Name: "scheduled", Type: "zset"},
@@ -151,11 +153,11 @@ type MendResult struct {
 //
 // A ghost is scheduled, leased or dead without a body, and is removed. An entry of ready without a
 // body gets the mark of a cancelled job, so that its id is not pushed again before a take drops it.
-// Counts and unique names of ids without a body are removed too. A hold without an end has none
-// from now on. An end without a hold is removed. A dead job loses a mark without an entry, and gets
-// the mark of an entry that it has. A cancelled job that lost its mark gets it again: it was
-// finished after its entry was made. dead_bytes becomes to, if it is from. For each suspect the
-// script returns one verdict, in order.
+// Counts and unique names of ids without a body are removed too. A living job gets back the half of
+// its hold that is missing. A hold without an end has none from now on. An end without a hold is
+// removed. A dead job loses a mark without an entry, and gets the mark of an entry that it has. A
+// cancelled job that lost its mark gets it again: it was finished after its entry was made.
+// dead_bytes becomes to, if it is from. For each suspect the script returns one verdict, in order.
 //
 // Long because nine kinds of suspects are judged, and all of them before the first write.
 //

@@ -7,12 +7,12 @@
 --- was cancelled while it was leased, it gives up its unique name, and the next take deletes it.
 ---
 --- A ghost is scheduled, leased or dead without a body, and is removed. An entry of ready without a
---- body gets the mark of a cancelled job, so that its id is not pushed again before a take drops it.
---- Counts and unique names of ids without a body are removed too. A hold without an end has none
---- from now on. An end without a hold is removed. A dead job loses a mark without an entry, and gets
---- the mark of an entry that it has. A cancelled job that lost its mark gets it again: it was
---- finished after its entry was made. dead_bytes becomes to, if it is from. For each suspect the
---- script returns one verdict, in order.
+--- body gets the mark of a cancelled job, so that its id is not pushed again before a take drops
+--- it. Counts and unique names of ids without a body are removed too. A living job gets back the
+--- half of its hold that is missing. A hold without an end has none from now on. An end without a
+--- hold is removed. A dead job loses a mark without an entry, and gets the mark of an entry that it
+--- has. A cancelled job that lost its mark gets it again: it was finished after its entry was made.
+--- dead_bytes becomes to, if it is from. For each suspect the script returns one verdict, in order.
 ---
 --- Long because nine kinds of suspects are judged, and all of them before the first write.
 ---
@@ -70,7 +70,7 @@ local corrected = to >= 0 and from ~= string.format('%.0f', to)
 
 --< part/mark_of.lua
 
-local marks, ends, hollow, cancelled = {}, {}, {}, {}
+local marks, ends, hollow, cancelled, halves, given = {}, {}, {}, {}, {}, {}
 local entries, ghosts, counts, names, verdicts, n = {}, {}, {}, {}, {}, 0
 for i = 4, #ARGV, 3 do
   local kind, id, name = ARGV[i], ARGV[i + 1], ARGV[i + 2]
@@ -98,10 +98,8 @@ for i = 4, #ARGV, 3 do
       verdict = 1
       counts[#counts + 1] = id
     end
-  elseif kind == '3' and not there and (redis.call('HGET', unique, 'k:' .. name) == id
-    or redis.call('HGET', unique, 'j:' .. id) == name) then
-    verdict = 1
-    names[#names + 1] = {id, name}
+  elseif kind == '3' then
+    --< part/mend_name.lua
   elseif kind == '4' then
     local holder, over = redis.call('HGET', unique, 'k:' .. name), redis.call('ZSCORE', expiry, name)
     if not holder and over or holder and not over and redis.call('HEXISTS', bodies, holder) == 1 then

@@ -22,6 +22,9 @@ for _, hold in ipairs(names) do
     redis.call('HDEL', unique, 'j:' .. hold[1])
   end
 end
+if #halves > 0 then
+  redis.call('HSET', unique, unpack(halves, 1, #halves))
+end
 for _, hold in ipairs(ends) do
   if hold[2] then
     redis.call('ZADD', expiry, '9007199254740991', hold[1])
