@@ -35,6 +35,9 @@ func (b *body) check() {
 	b.checkLargeText()
 	b.checkRoundNumbers()
 	b.checkRoundTrips()
+	b.checkSlots()
+	b.checkClock()
+	b.checkExpiry()
 }
 
 // allowed takes out what the script accepts with @allow, and reports an @allow that accepts nothing.

@@ -32,6 +32,8 @@ func TestScriptsOf1MiBEnd(t *testing.T) {
 		"loops":   "for i = 1, 3 do redis.call('LPUSH', k .. i, c) end\n",
 		"lists":   "do local t = {} for i = 1, c do t[#t + 1] = i end redis.call('RPUSH', k, unpack(t)) end\n",
 		"pcalls":  "do local r = redis.pcall('GET', k) if type(r) == 'table' and r.err then return r end end\n",
+		"expiry":  "if redis.call('GET', KEYS[2]) then redis.call('EXPIRE', k, 1) end redis.call('INCR', k)\n",
+		"slots":   "redis.call('DEL', '{' .. c .. '}' .. k, '{' .. k .. '}')\n",
 		"text":    "redis.call('SET', k, 'a' .. 'b' .. c)\n",
 	} {
 		t.Run(name, func(t *testing.T) {

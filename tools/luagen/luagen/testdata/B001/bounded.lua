@@ -1,5 +1,6 @@
 --- Bounded unpacks lists that cannot be long.
 ---@contract dup-only
+---@allow U002 this case is about another rule
 ---@key due  zset
 ---@key ready list
 ---@arg now  int

@@ -1,5 +1,6 @@
 --- Refused has arguments that no server takes.
 ---@contract all-or-nothing
+---@allow W004 this case is about another rule
 ---@key  n    string
 ---@key  z    zset
 ---@arg  ttl  ms

@@ -1,6 +1,7 @@
 --- Back writes back what it has read and changed.
 ---@contract dup-only
 ---@retry safe
+---@allow W004 this case is about another rule
 ---@key n    string
 ---@key most string
 ---@key h    hash
