@@ -20,8 +20,8 @@ var (
 )
 
 // checkClock reports an argument that is the caller's time by its name, where it decides what is old: in a range of
-// scores, in a comparison or arithmetic with what is stored, or, moved by some time, as a score. A script that asks TIME
-// for anything is left alone.
+// scores, in a comparison or arithmetic with what is stored, or, moved by some time, as a score. A script that asks
+// TIME for anything is left alone.
 func (b *body) checkClock() {
 	f := b.flow()
 	for _, c := range b.commands {
