@@ -270,7 +270,8 @@ func (w *expiryWalk) writesIn(f *luaast.Func) bool {
 		if c, ok := n.(*luaast.Call); ok {
 			names := w.commandNames(c)
 			_, isCommand := w.byNode[c]
-			found = found || isCommand && (len(names) == 0 || slices.ContainsFunc(names, writes)) || w.localFunc(c) != nil
+			found = found || w.localFunc(c) != nil ||
+				isCommand && (len(names) == 0 || slices.ContainsFunc(names, writes))
 		}
 		return !found
 	})

@@ -141,6 +141,7 @@ func (w *expiryWalk) isGivenBefore(c *luaast.Call) bool {
 func (w *expiryWalk) isBefore(c *luaast.Call, does func(expiring) bool) bool {
 	return slices.ContainsFunc(w.commands, func(rc redisCall) bool {
 		names := w.commandNames(rc.node)
-		return rc.node.Start.Off < c.Start.Off && w.handles(rc.node) && len(names) == 1 && does(w.expiryOf(names[0], rc))
+		return rc.node.Start.Off < c.Start.Off && w.handles(rc.node) && len(names) == 1 &&
+			does(w.expiryOf(names[0], rc))
 	})
 }
