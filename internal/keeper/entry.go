@@ -1,7 +1,7 @@
 // Package lease keeps leases on behalf of the process that holds them: when a lease ends by the local clocks, why it
 // ended, the contexts that end with it, and its renewal together with the others of its server. It knows no keys and no
 // scripts: a Holder knows how its lease is extended and given back at the server.
-package lease
+package keeper
 
 import (
 	"context"
@@ -34,7 +34,7 @@ type Together interface {
 	// Group is equal for the holders that one call can extend.
 	Group() any
 	// ExtendAll is Extend for all of hs, which are of one group. A holder whose outcome is nil has called
-	// Lease.Extended, with the time at which the request was sent that the server has executed.
+	// Entry.Extended, with the time at which the request was sent that the server has executed.
 	ExtendAll(b *lua.Batch, hs []Together, ttl time.Duration) (outcome func(i int) error)
 }
 
@@ -61,9 +61,9 @@ type Terms struct {
 	MaxHold time.Duration
 }
 
-// Lease is the local state of one lease. Begin starts it; the zero value is not held. Its methods are safe for
+// Entry is the local state of one lease. Begin starts it; the zero value is not held. Its methods are safe for
 // concurrent use after Begin.
-type Lease struct {
+type Entry struct {
 	keeper *Keeper
 	holder Holder
 	terms  Terms
@@ -82,7 +82,7 @@ type Lease struct {
 }
 
 // Begin starts the lease, which ends at the deadline unless it is extended.
-func (l *Lease) Begin(k *Keeper, h Holder, t Terms, deadline time.Time) {
+func (l *Entry) Begin(k *Keeper, h Holder, t Terms, deadline time.Time) {
 	l.keeper, l.holder, l.terms = k, h, t
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,14 +109,14 @@ func InTime(attempt func(sent time.Time) (until time.Time)) {
 }
 
 // Deadline is the local end of the lease.
-func (l *Lease) Deadline() time.Time {
+func (l *Entry) Deadline() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.deadline
 }
 
 // Err is nil while the lease holds by the local clocks, which it reads itself, and the cause of its end after that.
-func (l *Lease) Err() error {
+func (l *Entry) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.errAt(l.keeper.clocks())
@@ -134,7 +134,7 @@ func left(at, mono, wall time.Time) time.Duration {
 	return min(at.Sub(mono), at.Round(0).Sub(wall))
 }
 
-func (l *Lease) errAt(mono, wall time.Time) error {
+func (l *Entry) errAt(mono, wall time.Time) error {
 	due := left(l.deadline, mono, wall) <= 0
 	switch {
 	case l.over != nil || l.forgotten:
@@ -148,18 +148,18 @@ func (l *Lease) errAt(mono, wall time.Time) error {
 }
 
 // maxHold reports whether the lease has lasted for MaxHold.
-func (l *Lease) maxHold(mono, wall time.Time) bool {
+func (l *Entry) maxHold(mono, wall time.Time) bool {
 	return l.terms.MaxHold > 0 && left(l.begun.Add(l.terms.MaxHold), mono, wall) <= 0
 }
 
 // isLast reports whether MaxHold allows no extension beyond the deadline.
-func (l *Lease) isLast() bool {
+func (l *Entry) isLast() bool {
 	t := &l.terms
 	return t.MaxHold > 0 && l.deadline.Add(Drift(t.TTL)+time.Millisecond).Sub(l.begun) >= t.MaxHold
 }
 
 // length is how long an extension makes the lease: at most what MaxHold allows.
-func (l *Lease) length(now time.Time) time.Duration {
+func (l *Entry) length(now time.Time) time.Duration {
 	ttl := l.terms.TTL
 	if most := l.terms.MaxHold; most > 0 {
 		ttl = min(ttl, max((most-now.Sub(l.begun)).Truncate(time.Millisecond), time.Millisecond))
@@ -168,7 +168,7 @@ func (l *Lease) length(now time.Time) time.Duration {
 }
 
 // Extend extends the lease in a round trip of its own. A lease that is over stays over.
-func (l *Lease) Extend(ctx context.Context) error {
+func (l *Entry) Extend(ctx context.Context) error {
 	mono, wall := l.keeper.clocks()
 	l.mu.Lock()
 	err, ttl := l.errAt(mono, wall), l.length(mono)
@@ -189,7 +189,7 @@ func (l *Lease) Extend(ctx context.Context) error {
 }
 
 // failed ends the lease if its extension says that it is lost.
-func (l *Lease) failed(err error) error {
+func (l *Entry) failed(err error) error {
 	if errors.Is(err, l.keeper.causes.Lost) {
 		l.mu.Lock()
 		released := l.released // meanwhile, so it is no loss
@@ -203,7 +203,7 @@ func (l *Lease) failed(err error) error {
 
 // Extended moves the end of the lease after an extension that was sent at sent: later ones count. A lease that is over
 // by now stays over although the server had it longer: a check may have said so.
-func (l *Lease) Extended(sent time.Time, length time.Duration) error {
+func (l *Entry) Extended(sent time.Time, length time.Duration) error {
 	lost := l.move(sent, length)
 	switch {
 	case lost != nil:
@@ -215,7 +215,7 @@ func (l *Lease) Extended(sent time.Time, length time.Duration) error {
 }
 
 // move moves the end of the lease unless it is lost.
-func (l *Lease) move(sent time.Time, length time.Duration) (lost error) {
+func (l *Entry) move(sent time.Time, length time.Duration) (lost error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if over := l.errAt(l.keeper.clocks()); errors.Is(over, l.keeper.causes.Lost) {
@@ -232,7 +232,7 @@ func (l *Lease) move(sent time.Time, length time.Duration) (lost error) {
 }
 
 // mayEnd is how long from now the lease may be over.
-func (l *Lease) mayEnd() time.Duration {
+func (l *Entry) mayEnd() time.Duration {
 	mono, wall := l.keeper.clocks()
 	d := left(l.deadline, mono, wall)
 	if most := l.terms.MaxHold; most > 0 {
@@ -242,7 +242,7 @@ func (l *Lease) mayEnd() time.Duration {
 }
 
 // End ends the lease, with its contexts, because of why. The first cause counts.
-func (l *Lease) End(why error) {
+func (l *Entry) End(why error) {
 	l.mu.Lock()
 	first := l.over == nil
 	if first {
@@ -263,7 +263,7 @@ func (l *Lease) End(why error) {
 }
 
 // ended reports whether the end of the lease was noticed.
-func (l *Lease) ended() bool {
+func (l *Entry) ended() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.over != nil

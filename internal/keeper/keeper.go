@@ -1,4 +1,4 @@
-package lease
+package keeper
 
 import (
 	"reflect"
@@ -41,7 +41,7 @@ func (k *Keeper) RenewAll() {
 }
 
 // Renew renews the lease now, if it is kept: a notification says that the server has news of it.
-func (l *Lease) Renew() {
+func (l *Entry) Renew() {
 	l.mu.Lock()
 	kept := l.kept
 	l.mu.Unlock()
@@ -54,7 +54,7 @@ func (l *Lease) Renew() {
 
 // renewSooner has a kept lease that an extension made shorter renewed before it ends. Where MaxHold ends it, no renewal
 // would extend it.
-func (l *Lease) renewSooner() {
+func (l *Entry) renewSooner() {
 	l.mu.Lock()
 	kept, at, last := l.kept, l.due(), l.isLast()
 	l.mu.Unlock()
@@ -69,7 +69,7 @@ func (l *Lease) renewSooner() {
 }
 
 // due is when the lease is to be renewed: after a third of its last extension. The caller holds l.mu.
-func (l *Lease) due() time.Time { return l.asOf.Add(l.deadline.Sub(l.asOf) / 3) }
+func (l *Entry) due() time.Time { return l.asOf.Add(l.deadline.Sub(l.asOf) / 3) }
 
 // EndWhere ends, because of why, the leases that are kept and whose holder matches.
 func (k *Keeper) EndWhere(why error, match func(Holder) bool) {

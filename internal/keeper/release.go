@@ -1,4 +1,4 @@
-package lease
+package keeper
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 // Release ends the lease and gives it back at the server, under a Detached context. One that is called while another is
 // under way waits for it and returns the same; so does one after a Release that returned nil, or an error that matches
 // Causes.Lost, which says that the lease was over before. After another error Release can be called again.
-func (l *Lease) Release(ctx context.Context) error {
+func (l *Entry) Release(ctx context.Context) error {
 	mono, wall := l.keeper.clocks()
 	l.mu.Lock()
 	lost := l.errAt(mono, wall)
@@ -45,14 +45,14 @@ func (l *Lease) Release(ctx context.Context) error {
 }
 
 // lost reports whether err says that the lease was over before its release.
-func (l *Lease) lost(err error) bool { return errors.Is(err, l.keeper.causes.Lost) }
+func (l *Entry) lost(err error) bool { return errors.Is(err, l.keeper.causes.Lost) }
 
 // Waits is the context key of a func() that a Release calls before it waits for another one of its lease: what waits
 // for the call of this one, such as a round trip of several, must not wait for that.
 type Waits struct{}
 
 // failedRelease is the error of a Release: with the cure, where the server may have the lease still.
-func (l *Lease) failedRelease(err error) error {
+func (l *Entry) failedRelease(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -71,7 +71,7 @@ type returning struct {
 }
 
 // theRelease is the Release that is under way or has an outcome that stays, or else a new one, which its caller makes.
-func (l *Lease) theRelease() (r *returning, first bool) {
+func (l *Entry) theRelease() (r *returning, first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if first = l.returning == nil; first {
@@ -81,7 +81,7 @@ func (l *Lease) theRelease() (r *returning, first bool) {
 }
 
 // giveBack gives the lease back at the server; lost is why it was over before, by the local clock.
-func (l *Lease) giveBack(ctx context.Context, lost error) error {
+func (l *Entry) giveBack(ctx context.Context, lost error) error {
 	last := Detach(ctx)
 	err := l.holder.Release(last)
 	revoked := l.keeper.causes.Revoked
@@ -111,7 +111,7 @@ func (l *Lease) giveBack(ctx context.Context, lost error) error {
 
 // Run runs f under a context of Keep and releases the lease, also when f panics. The error joins f's own, the loss
 // and the release's. A lease that f has released is no loss.
-func (l *Lease) Run(ctx context.Context, f func(context.Context) error) (err error) {
+func (l *Entry) Run(ctx context.Context, f func(context.Context) error) (err error) {
 	defer func() {
 		lost := l.Err()
 		released := l.Release(ctx)

@@ -1,4 +1,4 @@
-package lease
+package keeper
 
 import (
 	"container/heap"
@@ -118,7 +118,7 @@ func (r *registry) move(c *keptContext, name string) {
 // endOver ends the leases of which a clock says that they are over: no timer does so when the machine was suspended. It
 // looks again after maxSleep, while the server has leases: neither a round trip nor a holder that hangs delays that.
 func (s *server) endOver() {
-	over := make(map[*Lease]error)
+	over := make(map[*Entry]error)
 	renewals.mu.Lock()
 	if renewals.servers[s.key] == s {
 		time.AfterFunc(maxSleep, s.endOver)
