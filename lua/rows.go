@@ -103,7 +103,7 @@ func (u *unit) queue(ctx context.Context, pipe redis.Pipeliner) {
 }
 
 // deliver gives each row its part of the reply. If the script raised an error, which is the error of one row, deliver
-// returns the calls. Each of them is then sent by itself.
+// returns the calls. Each of them is then sent by itself, unless it may have run and must not run again.
 func (u *unit) deliver() (again []*Call) {
 	if u.cmd == nil {
 		return nil
@@ -112,8 +112,10 @@ func (u *unit) deliver() (again []*Call) {
 	if u.cmd.program.answered {
 		err = nil // that of another command of the pipeline
 	}
-	if isReply(err) && err != redis.Nil && !u.cmd.program.waiting && !classify(u.cmd, err).transient {
-		return u.calls
+	if isReply(err) && err != redis.Nil && !u.cmd.program.waiting {
+		if e := classify(u.cmd, err); !e.transient && u.mayRunAgain(e) {
+			return u.calls
+		}
 	}
 	rows, _ := value.([]any)
 	merge := u.calls[0].script.Merge
@@ -135,6 +137,12 @@ func (u *unit) deliver() (again []*Call) {
 		}
 	}
 	return nil
+}
+
+// mayRunAgain reports whether the rows of a call with that error may be sent again. A script that is not to be repeated
+// refuses before its first write (rule M001 of luagen).
+func (u *unit) mayRunAgain(e *Error) bool {
+	return u.calls[0].script.Retry == RetrySafe || e.Outcome == ErrNotExecuted || e.Outcome == ErrRefused
 }
 
 // misfit is a reply that does not have the values of all rows. No decoder takes it.

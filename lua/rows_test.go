@@ -143,6 +143,44 @@ func TestALostReplyOfRowsIsRepeatedRowByRow(t *testing.T) {
 	}
 }
 
+// Rows of a script that must not run twice are sent again only where nothing was written.
+func TestRowsThatMustNotRunTwiceAreNotSentAgain(t *testing.T) {
+	t.Parallel()
+	n, ns, s := overSingle(t), luatomictest.Namespace(t), claimMany(t, 1)
+	s.Retry, s.WritesAfter = lua.RetryNever, 1
+	preload(t, n.direct, s)
+	futures := func() (all []*lua.Future[string]) {
+		b := lua.NewBatch(n.client)
+		for i := range 10 {
+			all = append(all, lua.Queue(b, claim(s, fmt.Sprint(ns, i), fmt.Sprint(i)), decodeText))
+		}
+		require.Error(t, b.Exec(within(t, 20*time.Second)))
+		return all
+	}
+	n.drop(1, evalsha(s))
+	for _, f := range futures() {
+		_, err := f.Get()
+		requireOutcome(t, err, lua.ErrOutcomeUnknown)
+	}
+	require.NoError(t, n.direct.Del(t.Context(), fmt.Sprint(ns, 4)).Err())
+	require.NoError(t, n.direct.RPush(t.Context(), fmt.Sprint(ns, 4), "a list").Err())
+	for i, f := range futures() {
+		_, err := f.Get()
+		requireOutcome(t, err, lua.ErrExecutedInPart)
+		require.ErrorIs(t, err, lua.ErrWrongType, i)
+	}
+	s.WritesAfter = 5 // as if the script had read them all first
+	for i, f := range futures() {
+		got, err := f.Get()
+		if i == 4 {
+			requireOutcome(t, err, lua.ErrNotExecuted)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprint(i), got)
+	}
+}
+
 // go-redis gives every command of a broken pipeline the error of its connection, also those that have their reply.
 func TestRowsThatAreAnsweredBeforeTheCutHaveTheirReplies(t *testing.T) {
 	t.Parallel()

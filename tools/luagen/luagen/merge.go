@@ -33,11 +33,6 @@ func (h *headerParser) checkMerge() {
 		return
 	}
 	fail := func(message, cure string) { h.fail(h.MergePos, len("max"), "M001", message, cure) }
-	if !h.repeats() {
-		fail("@merge without @retry safe",
-			"where the reply of all rows is lost, or one row raises an error, each row is sent again: make it safe "+
-				"to repeat")
-	}
 	if len(h.Keys) == 0 {
 		fail("@merge without a @key", "a row is counted by its keys, and they choose its node: declare one")
 	}
@@ -71,6 +66,29 @@ func (b *body) checkRowsOfMany() {
 		*b.found = append(*b.found, Diagnostic{b.File, b.MergePos, len("max"), "M001",
 			"@merge, and the script reads the keys of the first row alone",
 			fmt.Sprintf("go through all rows: for i = 1, #KEYS, %d do", b.stride(true))})
+	}
+	b.checkRowsOnce()
+}
+
+// checkRowsOnce reports a script for many that may not run twice, and may refuse one row after it has written another.
+// Where nothing is written yet each row is sent again by itself, after that none is.
+func (b *body) checkRowsOnce() {
+	if b.repeats() {
+		return
+	}
+	first := firstEffect(b.Script)
+	writesInRow, refusesLate := false, false
+	luaast.Inspect(b.Body.Body, func(n, _ luaast.Node) bool {
+		writesInRow = writesInRow || first.visitsRows(n) && first.repeats(n)
+		call, ok := n.(*luaast.Call)
+		refusesLate = refusesLate || ok && first.node != nil && b.redisName(call.Fn) == "error_reply" &&
+			n.Extent().Start.Off > first.node.Extent().Start.Off
+		return true
+	})
+	if writesInRow || refusesLate {
+		*b.found = append(*b.found, Diagnostic{b.File, b.MergePos, len("max"), "M001",
+			"@merge without @retry safe, and a row may fail when another one has written",
+			"look at all rows first and then write, in a loop of its own; or make it safe to repeat: @retry safe"})
 	}
 }
 

@@ -117,6 +117,8 @@ func TestLinesBeforeTheFirstWriteOfARow(t *testing.T) {
 		for i, once := range rows {
 			s, _ := Parse("x.lua", loop+write+strings.Repeat(" end", strings.Count(loop, " do ")))
 			s.Merge, s.Keys = 64, make([]Key, i+1)
+			require.Zero(t, s.writesAfter(), "%s: no row is sent again", loop)
+			s.Retry.Word = "safe"
 			require.Equal(t, map[bool]int{true: 3, false: 0}[once], s.writesAfter(), "%s, %d keys", loop, i+1)
 			s.Merge = 0
 			require.Zero(t, s.writesAfter(), loop)
