@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	limitscript "github.com/luatomic/luatomic/gen/limit"
 	lockscript "github.com/luatomic/luatomic/gen/lock"
 	queuescript "github.com/luatomic/luatomic/gen/queue"
 	rpcscript "github.com/luatomic/luatomic/gen/rpc"
@@ -16,6 +17,8 @@ import (
 func Scripts() []*lua.Script {
 	return []*lua.Script{
 		&queuescript.PromoteScript,
+		&limitscript.AllowScript, &limitscript.AllowAllScript, &limitscript.LevelScript, &limitscript.PeekScript,
+		&limitscript.ReserveScript, &limitscript.SettleScript,
 		&lockscript.AcquireScript, &lockscript.AcquireAllScript, &lockscript.ExtendScript, &lockscript.FenceScript,
 		&lockscript.ForceScript, &lockscript.InfoScript, &lockscript.LeaveScript, &lockscript.NoteScript,
 		&lockscript.ReleaseScript,
@@ -41,7 +44,7 @@ func Scripts() []*lua.Script {
 // AccessOptions select the operations that the Redis user may run. The zero value allows all operations on a single
 // server but those of the fields Audit and Replicas.
 type AccessOptions struct {
-	// Prefix is the Prefix of QueueOptions, LockerOptions and BusOptions.
+	// Prefix is the Prefix of QueueOptions, LockerOptions, BusOptions and of package limit.
 	Prefix string
 	// Cluster adds the commands of a ClusterClient, also one of NewFailoverClusterClient, and of a Ring.
 	Cluster bool

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatomic/luatomic/limit"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
@@ -26,7 +27,7 @@ func life(ctx context.Context, client redis.UniversalClient, wait time.Duration)
 	defer cancel()
 	for _, part := range []func(context.Context, redis.UniversalClient) error{
 		lifeOfJobs, lifeOfWorkers, lifeOfDeadWorkers, lifeOfLocks, lifeOfStolenLocks, lifeOfReaders, lifeOfElections,
-		lifeOfCalls,
+		lifeOfCalls, lifeOfLimits,
 	} {
 		if err := part(ctx, client); err != nil {
 			return err
@@ -43,6 +44,19 @@ func becomes(ctx context.Context, done func() bool) bool {
 		}
 	}
 	return false
+}
+
+func lifeOfLimits(ctx context.Context, client redis.UniversalClient) error {
+	l := limit.New(client, &limit.Options{Prefix: accessPrefix, Tag: "roles"})
+	a, b := l.Rate("a", limit.Per(10, time.Second)), l.Rate("b", limit.Per(10, time.Second))
+	_, one := l.Allow(ctx, 1, a)
+	_, both := l.Allow(ctx, 1, a, b)
+	_, peek := l.Peek(ctx, a, b)
+	r, err := l.Reserve(ctx, 1, a, b)
+	if err == nil {
+		err = r.Settle(ctx, 2)
+	}
+	return errors.Join(one, both, peek, err, l.Wait(ctx, 1, a), l.SetLevel(ctx, a, 3), l.Reset(ctx, a))
 }
 
 func accessQueue(client redis.UniversalClient, name string, lease time.Duration) *queue.Queue {

@@ -25,6 +25,8 @@ const (
 	RoleConsumer Role = "consumer"
 	// RoleLock uses locks, semaphores, read-write locks and elections, and no queue and no bus.
 	RoleLock Role = "lock"
+	// RoleLimit uses rate limits, and resets them.
+	RoleLimit Role = "limit"
 	// RoleCaller makes calls, casts, and lists nodes.
 	RoleCaller Role = "caller"
 	// RoleNode serves calls, and makes them.
@@ -37,7 +39,7 @@ const (
 
 // Roles returns all roles.
 func Roles() []Role {
-	return []Role{RoleProducer, RoleConsumer, RoleLock, RoleCaller, RoleNode, RolePage}
+	return []Role{RoleProducer, RoleConsumer, RoleLock, RoleLimit, RoleCaller, RoleNode, RolePage}
 }
 
 // CheckRoles returns an error for an unknown role, and for RolePage together with another role. RolePage reads the keys
@@ -72,6 +74,7 @@ type rights struct {
 var (
 	queueKinds = []string{"", "queues:"}
 	lockKinds  = []string{"lock:", "lockq:", "rw:", "rwq:", "sem:", "semq:"}
+	limitKinds = []string{"limit:", "limitr:"}
 	callKinds  = []string{"rpc:"}
 )
 
@@ -80,7 +83,7 @@ func (o *AccessOptions) rights() rights {
 	r := rights{pattern: "~"}
 	roles := o.Roles
 	if len(roles) == 0 {
-		r.keys = slices.Concat(queueKinds, lockKinds, callKinds)
+		r.keys = slices.Concat(queueKinds, lockKinds, limitKinds, callKinds)
 		r.channels = slices.Concat([]string{"{"}, o.lockChannels(), []string{"rpc:{"})
 		r.commands = append(operate.Commands(Scripts()), "subscribe", "unlink", "unsubscribe")
 	}
@@ -93,6 +96,8 @@ func (o *AccessOptions) rights() rights {
 				"unsubscribe")
 		case RoleLock:
 			r.add(lockKinds, o.lockChannels(), scriptsOf("lock_"), "publish", "subscribe", "unsubscribe")
+		case RoleLimit:
+			r.add(limitKinds, nil, scriptsOf("limit_"))
 		case RoleCaller:
 			r.add(callKinds, []string{"rpc:{"}, callerScripts(), "get", "set", "hget", "unlink", "subscribe",
 				"unsubscribe")

@@ -61,6 +61,9 @@ var roleWork = map[luatomic.Role]func(t *testing.T, ctx context.Context, client 
 		waited := locks.Do(ctx, "roles", func(context.Context, *lock.Lease) error { return nil })
 		return errors.Join(waited, <-released)
 	},
+	luatomic.RoleLimit: func(t *testing.T, ctx context.Context, client *redis.Client) error {
+		return lifeOfLimits(ctx, client)
+	},
 	luatomic.RoleCaller: func(t *testing.T, ctx context.Context, client *redis.Client) error {
 		server := client.Options().Addr
 		admin := redis.NewClient(&redis.Options{Addr: server})

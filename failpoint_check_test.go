@@ -58,6 +58,9 @@ func (s *sweep) check(fault string) {
 	case family == "sem":
 		s.checkPermits(fault, broken)
 		return
+	case family == "limit":
+		s.checkLimits(fault, broken)
+		return
 	case family == "rpc":
 		s.checkRPC(fault, broken)
 		return
@@ -265,6 +268,24 @@ func (s *sweep) checkRPC(fault string, broken contents) {
 		return // an undo that failed itself: the record says pending until it expires
 	}
 	require.Equal(s.t, s.want.values[record], after.values[record], "retry after %s", fault)
+}
+
+// checkLimits requires that nothing is there to be spent that was not before, or is not after a call without a fault.
+func (s *sweep) checkLimits(fault string, broken contents) {
+	whole := func(c contents, key string) int64 {
+		text, _ := c.values[key].(string)
+		us, err := strconv.ParseInt(strings.SplitN(text+" ", " ", 2)[0], 10, 64)
+		require.True(s.t, text == "" || err == nil, "%q", text)
+		return us
+	}
+	s.retry(fault)
+	after := s.read()
+	for key := range merged(s.before.values, s.want.values) {
+		if strings.HasPrefix(key, "limit:") {
+			require.GreaterOrEqual(s.t, whole(broken, key), min(whole(s.before, key), whole(s.want, key)), fault)
+			require.GreaterOrEqual(s.t, whole(after, key), whole(s.want, key), "retry after %s", fault)
+		}
+	}
 }
 
 // extra returns the elements of got beyond want; got must contain want in order.

@@ -18,33 +18,35 @@ internal/wire: internal/clock
 lua: internal/clock internal/send internal/show
 luatomictest/luacover: internal/send
 
+gen/limit: lua
 gen/lock: lua
 gen/queue: lua
 gen/rpc: lua
 internal/keys: lua
-internal/keeper: internal/send lua
+internal/lease: internal/send lua
 internal/servers: internal/keys internal/send lua
 internal/notify: internal/clock internal/send internal/servers
 internal/operate: internal/servers lua
 luatomictest: internal/launch internal/show luatomictest/internal/ready luatomictest/luacover
 luatomictest/withserver: luatomictest luatomictest/internal/ready
 
-lock: gen/lock internal/calls internal/clock internal/keeper internal/keys internal/notify internal/send internal/servers lua
+limit: gen/limit internal/clock internal/keys internal/lease internal/send lua
+lock: gen/lock internal/calls internal/clock internal/keys internal/lease internal/notify internal/send internal/servers lua
 lock/locktest: internal/launch lock luatomictest
-lock/quorum: gen/lock internal/calls internal/clock internal/keeper internal/keys internal/send lock lua
-queue: gen/queue internal/clock internal/decline internal/exact internal/keeper internal/keys internal/notify internal/send internal/servers internal/show lua
+lock/quorum: gen/lock internal/calls internal/clock internal/keys internal/lease internal/send lock lua
+queue: gen/queue internal/clock internal/decline internal/exact internal/keys internal/lease internal/notify internal/send internal/servers internal/show lua
 rpc: gen/rpc internal/clock internal/exact internal/keys internal/notify internal/send internal/servers internal/show internal/wire lua
 
 compat/actionhero/internal/script: lua
-compat/actionhero: compat/actionhero/internal/script internal/clock internal/exact internal/keeper internal/notify internal/send internal/servers lua
+compat/actionhero: compat/actionhero/internal/script internal/clock internal/exact internal/lease internal/notify internal/send internal/servers lua
 compat/plainlock/internal/script: lua
-compat/plainlock: compat/plainlock/internal/script internal/calls internal/clock internal/keeper internal/notify internal/send internal/servers lua
+compat/plainlock: compat/plainlock/internal/script internal/calls internal/clock internal/lease internal/notify internal/send internal/servers lua
 compat/redisinaction/internal/script: lua
-compat/redisinaction: compat/redisinaction/internal/script internal/clock internal/decline internal/exact internal/keeper internal/send lua
+compat/redisinaction: compat/redisinaction/internal/script internal/clock internal/decline internal/exact internal/lease internal/send lua
 compat/sidekiq/internal/script: lua
 compat/sidekiq: compat/sidekiq/internal/script internal/clock internal/decline internal/exact internal/send lua
 
-.: gen/lock gen/queue gen/rpc internal/operate internal/send internal/servers lock lua queue rpc
+.: gen/limit gen/lock gen/queue gen/rpc internal/operate internal/send internal/servers lock lua queue rpc
 observe: internal/send internal/servers internal/show lock lua queue rpc
 web: . compat/sidekiq internal/exact internal/keys internal/operate internal/send internal/servers internal/show lock lua queue rpc
 
@@ -58,7 +60,7 @@ tools/luatomic: . compat/actionhero compat/plainlock compat/redisinaction compat
 internal/testkit/drill: compat/sidekiq internal/send internal/testkit/drill/history lock lua queue rpc
 internal/testkit/lab: internal/keys internal/send lock lua luatomictest queue rpc
 internal/testkit/canary: internal/testkit/lab lock lua queue rpc
-internal/testkit/scriptcase: . compat/actionhero compat/plainlock compat/redisinaction compat/sidekiq gen/lock gen/queue gen/rpc internal/testkit/lab lua luatomictest queue
+internal/testkit/scriptcase: . compat/actionhero compat/plainlock compat/redisinaction compat/sidekiq gen/limit gen/lock gen/queue gen/rpc internal/testkit/lab lua luatomictest queue
 
 examples/calls: . rpc
 examples/guarded: . lua
@@ -116,7 +118,7 @@ func ownName(path string) (name string, own bool) {
 // A program that imports one domain compiles no other, and embeds the scripts of that domain alone.
 func TestADomainBringsItsOwnScripts(t *testing.T) {
 	t.Parallel()
-	domains := []string{"queue", "lock", "rpc"}
+	domains := []string{"queue", "lock", "rpc", "limit"}
 	for _, domain := range domains {
 		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./"+domain).Output()
 		require.NoError(t, err)

@@ -197,8 +197,8 @@ func TestKeysExpire(t *testing.T) {
 		t.Run(call.Script.Name, func(t *testing.T) {
 			t.Parallel()
 			ctx, c, k := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
-			fresh := regexp.MustCompile("^(rpc_join|lock_acquire|lock_try|lock_sem_acquire|queue_push)").
-				MatchString(call.Script.Name)
+			fresh := regexp.MustCompile("^(rpc_join|lock_acquire|lock_try|lock_sem_acquire|limit_allow|limit_reserve|" +
+				"queue_push)").MatchString(call.Script.Name)
 			if !fresh {
 				require.NoError(t, call.Prepare(ctx, c, k))
 			}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/internal/calls"
-	"github.com/luatomic/luatomic/internal/keeper"
+	"github.com/luatomic/luatomic/internal/lease"
 )
 
 // grace is how long a caller still waits for a call after its context has ended or its Locker was closed. The call goes
@@ -20,7 +20,7 @@ func behind(ctx context.Context, all *calls.Group, call func(context.Context) er
 	all.Add()
 	go func() {
 		defer all.End()
-		done <- call(keeper.Detach(ctx))
+		done <- call(lease.Detach(ctx))
 	}()
 	if ctx.Err() == nil {
 		select {

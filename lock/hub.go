@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/internal/calls"
-	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/internal/notify"
 	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
@@ -27,25 +27,25 @@ type hub struct {
 	client        lua.Client
 	plain         plain
 	permits       permits
-	tokens        *keeper.Tokens
+	tokens        *lease.Tokens
 	prefix        string       // of the keys
 	inbox         string       // channel of this process
-	floor         keeper.Floor // the greatest fence that is known
+	floor         lease.Floor  // the greatest fence that is known
 	calls         *calls.Group // those that Close waits for: acquires, and what goes on behind a caller that has left
 	subscriptions *notify.Hub
 	waiters       *waiters
-	keeper        *keeper.Keeper
+	keeper        *lease.Keeper
 	observers     observers
 	subscribed    sync.Once // to the inbox
 }
 
 func newHub(client lua.Client, prefix string) *hub {
 	s := notify.NewHub(client)
-	tokens := keeper.NewTokens()
+	tokens := lease.NewTokens()
 	h := &hub{
 		client: client, plain: plain{client}, permits: permits{client}, tokens: tokens,
 		prefix: prefix, inbox: keys.LockInbox(prefix) + tokens.Process(), subscriptions: s, waiters: newWaiters(s),
-		keeper: keeper.NewKeeper(client, keeper.Causes{
+		keeper: lease.NewKeeper(client, lease.Causes{
 			Lost: ErrLost, MaxHold: ErrMaxHold, Revoked: ErrRevoked, Released: ErrReleased,
 		}),
 		observers: observers{subscriptions: s}, calls: calls.New(),
@@ -109,7 +109,7 @@ func (h *hub) received(channel, message string) {
 	token, args, _ := strings.Cut(args, " ")
 	switch messageType {
 	case "r":
-		h.keeper.EndWhere(ErrRevoked, func(of keeper.Holder) bool {
+		h.keeper.EndWhere(ErrRevoked, func(of lease.Holder) bool {
 			kept, ok := of.(interface{ hasToken(token, key string) bool })
 			return ok && kept.hasToken(token, args)
 		})
@@ -173,7 +173,7 @@ func (h *hub) publishBehind(ctx context.Context, channel, message string) {
 	h.calls.Add()
 	send.Go(func() {
 		defer h.calls.End()
-		_ = h.client.Publish(keeper.Detach(ctx), channel, message).Err()
+		_ = h.client.Publish(lease.Detach(ctx), channel, message).Err()
 	})
 }
 

@@ -10,8 +10,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -134,12 +134,12 @@ func (o *Options) setDefaults() {
 
 // check returns the first setting that is out of range.
 func (o *Options) check() error {
-	if err := keeper.CheckSettings(
-		keeper.Setting{Field: "TTL", Value: o.TTL, Min: time.Millisecond},
-		keeper.Setting{Field: "Claim", Value: o.Claim, Min: time.Millisecond},
-		keeper.Setting{Field: "Afterlife", Value: o.Afterlife}, keeper.Setting{Field: "MaxHold", Value: o.MaxHold},
-		keeper.Setting{Field: "LockDelay", Value: o.LockDelay},
-		keeper.Setting{Field: "ReplicaTimeout", Value: o.ReplicaTimeout}, keeper.Setting{Field: "Poll", Value: o.Poll},
+	if err := lease.CheckSettings(
+		lease.Setting{Field: "TTL", Value: o.TTL, Min: time.Millisecond},
+		lease.Setting{Field: "Claim", Value: o.Claim, Min: time.Millisecond},
+		lease.Setting{Field: "Afterlife", Value: o.Afterlife}, lease.Setting{Field: "MaxHold", Value: o.MaxHold},
+		lease.Setting{Field: "LockDelay", Value: o.LockDelay},
+		lease.Setting{Field: "ReplicaTimeout", Value: o.ReplicaTimeout}, lease.Setting{Field: "Poll", Value: o.Poll},
 	); err != nil {
 		return err
 	}
@@ -300,6 +300,6 @@ func With[T any](ctx context.Context, l Doer, name string, f func(context.Contex
 // LeaseFrom returns the lease of a context that Do or Lease.Keep made, or of a context derived from it. With several
 // leases it returns the innermost, without one nil.
 func LeaseFrom(ctx context.Context) *Lease {
-	h, _ := ctx.Value(keeper.Of[*holder]{}).(*holder)
+	h, _ := ctx.Value(lease.Of[*holder]{}).(*holder)
 	return (*Lease)(h)
 }

@@ -10,8 +10,8 @@ import (
 
 	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/calls"
-	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -51,7 +51,7 @@ type request struct {
 	limit   int64  // of a semaphore or a read-write lock
 	opts    *Options
 	scripts protocol
-	floor   *keeper.Floor // the greatest fence that this Locker knows
+	floor   *lease.Floor // the greatest fence that this Locker knows
 	calls   *calls.Group
 	noted   noted
 	mayHold bool // an attempt was granted something, or may have been; see noteOutcome
@@ -137,7 +137,7 @@ func (r *request) granted(sent time.Time, result lockscript.AcquireResult) grant
 	if remaining == 0 {
 		remaining = r.opts.TTL
 	}
-	return grant{fence: result.Fence, deadline: keeper.End(sent, remaining)}
+	return grant{fence: result.Fence, deadline: lease.End(sent, remaining)}
 }
 
 // heldBy returns the error of an attempt that found the lock held.
@@ -159,7 +159,7 @@ func (r *request) try(ctx context.Context) (grant, *HeldError, error) {
 
 // attempt makes one attempt, in time as lease.InTime defines it; sent is when the attempt was sent.
 func (r *request) attempt(ctx context.Context, a attempt) (sent time.Time, result lockscript.AcquireResult, err error) {
-	keeper.InTime(func(now time.Time) (until time.Time) {
+	lease.InTime(func(now time.Time) (until time.Time) {
 		sent = now
 		if result, err = r.ask(ctx, a); err == nil && result.Acquired {
 			until = r.granted(sent, result).deadline

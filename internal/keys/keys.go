@@ -44,6 +44,11 @@
 // With a tag, the locks of that tag share a slot: lock:{tag}:name. Waiters subscribe to lock:c:<process>, on a
 // cluster to lock:{name}:c:<process>; observers of an election to lock:{name}:e.
 //
+//	limit:{name}      string  what is spent of a rate limit, see scripts/part/gcra.lua; expires
+//	limitr:{name}:*   string  the receipt of one reservation, see scripts/limit/reserve.lua; expires
+//
+// With a tag, the limits of that tag share a slot: limit:{tag}:name. A name that no key can have is hashed.
+//
 //	rpc:{bus}:nodes     zset    node scored by the end of its lease in ms,
 //	                            with its load as the fraction; expires
 //	rpc:{bus}:about     hash    node and its description; expires
@@ -60,6 +65,8 @@
 package keys
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"strings"
 
@@ -181,6 +188,38 @@ func (l *Lock) Observers() string { return l.Record + ":e" }
 // LockInbox returns the prefix of a process' channel, which notifies the process of any lock. The name of the process
 // follows it.
 func LockInbox(prefix string) string { return prefix + "lock:c:" }
+
+// Limit names the keys of one rate limit.
+type Limit struct {
+	Record string
+
+	receipt string
+}
+
+// NewLimit names the keys of the limit. With a tag its slot is that of the tag. A name that is too long for a key or
+// has a brace or a control character in it is hashed, since it may be what a client of the program sent.
+func NewLimit(prefix, tag, name string) (Limit, error) {
+	if name != "" && (strings.HasPrefix(name, hashed) || lua.CheckName("limit name", name) != nil) {
+		sum := sha256.Sum256([]byte(name))
+		name = hashed + base64.RawURLEncoding.EncodeToString(sum[:])
+	}
+	if err := check("limit name", prefix, name); err != nil {
+		return Limit{}, err
+	}
+	if tag == "" {
+		return Limit{Record: prefix + "limit:{" + name + "}", receipt: prefix + "limitr:{" + name + "}:"}, nil
+	}
+	if err := lua.CheckName("tag", tag); err != nil {
+		return Limit{}, err
+	}
+	return Limit{Record: prefix + "limit:{" + tag + "}:" + name, receipt: prefix + "limitr:{" + tag + "}:"}, nil
+}
+
+// hashed begins the hash of a name. Names that begin so are hashed, too, so that none is the hash of another.
+const hashed = "#"
+
+// Receipt names the key that keeps the reservation with that token.
+func (l *Limit) Receipt(token string) string { return l.receipt + token }
 
 // Bus names the keys and channels of one bus.
 type Bus struct {

@@ -60,7 +60,7 @@ func Requeues(ids ...string) QueueStep {
 	}
 }
 
-var AllScripts = slices.Concat(RpcScripts, []*lua.Script{
+var AllScripts = slices.Concat(RpcScripts, LimitScripts, []*lua.Script{
 	&queuescript.PromoteScript,
 	&lockscript.AcquireScript, &lockscript.ExtendScript, &lockscript.LeaveScript, &lockscript.ReleaseScript,
 	&lockscript.TryScript,
@@ -119,6 +119,7 @@ func None(context.Context, *redis.Client, string) error { return nil }
 func ScriptCalls() []ScriptCall {
 	return slices.Concat(
 		pushCalls(), deliveryCalls(), changeCalls(), reportCalls(), peekCalls(), lockCalls(), SemCalls(), rpcCalls(),
+		limitCalls(),
 	)
 }
 

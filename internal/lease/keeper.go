@@ -1,0 +1,94 @@
+package lease
+
+import (
+	"reflect"
+	"time"
+
+	"github.com/luatomic/luatomic/lua"
+)
+
+// Keeper renews the leases of one domain of a process. All keepers of a client share one goroutine for each server.
+type Keeper struct {
+	client lua.Client
+	id     any // of the client, for the goroutines that keepers share
+	causes Causes
+	clocks func() (mono, wall time.Time)
+	closed bool // guarded by the lock of renewals
+}
+
+// NewKeeper returns a keeper whose leases end with the causes. Nothing is sent and nothing starts.
+func NewKeeper(client lua.Client, causes Causes) *Keeper {
+	k := &Keeper{client: client, id: client, causes: causes, clocks: readClocks}
+	if t := reflect.TypeOf(client); t != nil && !t.Comparable() {
+		k.id = k
+	}
+	return k
+}
+
+func readClocks() (mono, wall time.Time) {
+	now := time.Now()
+	return now, now.Round(0)
+}
+
+// RenewAll renews every lease now: a notification may have been missed.
+func (k *Keeper) RenewAll() {
+	now := time.Now()
+	renewals.mu.Lock()
+	defer renewals.mu.Unlock()
+	for _, c := range renewals.of(k) {
+		c.server.schedule(c, now)
+	}
+}
+
+// Renew renews the lease now, if it is kept: a notification says that the server has news of it.
+func (l *Lease) Renew() {
+	l.mu.Lock()
+	kept := l.kept
+	l.mu.Unlock()
+	renewals.mu.Lock()
+	defer renewals.mu.Unlock()
+	if kept != nil && kept.server != nil {
+		kept.server.schedule(kept, time.Now())
+	}
+}
+
+// renewSooner has a kept lease that an extension made shorter renewed before it ends. Where MaxHold ends it, no renewal
+// would extend it.
+func (l *Lease) renewSooner() {
+	l.mu.Lock()
+	kept, at, last := l.kept, l.due(), l.isLast()
+	l.mu.Unlock()
+	if kept == nil || last {
+		return
+	}
+	renewals.mu.Lock()
+	defer renewals.mu.Unlock()
+	if kept.server != nil && at.Before(kept.next) {
+		kept.server.schedule(kept, at)
+	}
+}
+
+// due is when the lease is to be renewed: after a third of its last extension. The caller holds l.mu.
+func (l *Lease) due() time.Time { return l.asOf.Add(l.deadline.Sub(l.asOf) / 3) }
+
+// EndWhere ends, because of why, the leases that are kept and whose holder matches.
+func (k *Keeper) EndWhere(why error, match func(Holder) bool) {
+	renewals.mu.Lock()
+	kept := renewals.of(k)
+	renewals.mu.Unlock()
+	for _, c := range kept {
+		if match(c.lease.holder) {
+			c.lease.End(why)
+		}
+	}
+}
+
+// Close renews no lease any more. It ends none: each ends at its deadline. A round trip that has begun goes on.
+func (k *Keeper) Close() {
+	renewals.mu.Lock()
+	defer renewals.mu.Unlock()
+	k.closed = true
+	for _, c := range renewals.of(k) {
+		c.server.remove(c)
+	}
+}

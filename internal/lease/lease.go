@@ -1,0 +1,270 @@
+// Package lease keeps leases on behalf of the process that holds them: when a lease ends by the local clocks, why it
+// ended, the contexts that end with it, and its renewal together with the others of its server. It knows no keys and no
+// scripts: a Holder knows how its lease is extended and given back at the server.
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/luatomic/luatomic/lua"
+)
+
+// Holder is the side of a lease that knows the server. The lock, the permit, the lock on a quorum and the delivery of a
+// queue implement it.
+type Holder interface {
+	// Server names the server that has the lease. Leases of one server are renewed in one round trip; a server that
+	// hangs delays no lease of another one.
+	Server(ctx context.Context) string
+	// Extend adds to b the call that makes the lease end ttl after it runs. After b has run, outcome is nil, or an
+	// error; one that matches Causes.Lost ends the lease, after another one it is tried again.
+	Extend(b *lua.Batch, ttl time.Duration) (outcome func() error)
+	// Release gives the lease back. Its error matches Causes.Lost where the lease was over before.
+	Release(ctx context.Context) error
+	// Ended is called after a loss, and after the server has confirmed a release: why is the loss or Causes.Released.
+	Ended(why error, held time.Duration)
+}
+
+// Together is a Holder that one call extends with others of its group.
+type Together interface {
+	Holder
+	// Group is equal for the holders that one call can extend.
+	Group() any
+	// ExtendAll is Extend for all of hs, which are of one group. A holder whose outcome is nil has called
+	// Lease.Extended, with the time at which the request was sent that the server has executed.
+	ExtendAll(b *lua.Batch, hs []Together, ttl time.Duration) (outcome func(i int) error)
+}
+
+// Causes are the errors with which leases of one package end.
+type Causes struct {
+	// Lost is matched by the error of every lease that ended before its release, MaxHold too.
+	Lost error
+	// MaxHold ends a lease that was held for Terms.MaxHold.
+	MaxHold error
+	// Revoked is matched by the error of a lease that was taken away; nil where the server does not say so. It matches
+	// Lost. A repeated release that returns it released nothing.
+	Revoked error
+	// Released ends a lease that was released.
+	Released error
+}
+
+// Terms say what a lease is on and for how long.
+type Terms struct {
+	// Name is what errors call it.
+	Name string
+	// TTL is the length that each extension gives it.
+	TTL time.Duration
+	// MaxHold ends it that long after it began; zero is no limit.
+	MaxHold time.Duration
+}
+
+// Lease is the local state of one lease. Begin starts it; the zero value is not held. Its methods are safe for
+// concurrent use after Begin.
+type Lease struct {
+	keeper *Keeper
+	holder Holder
+	terms  Terms
+	users  users
+
+	mu        sync.Mutex // guards all below
+	begun     time.Time
+	asOf      time.Time // when the last extension was sent; before one, when the lease began
+	deadline  time.Time
+	kept      *keptContext // the first that Keep made, nil before
+	over      error        // why the lease ended, nil while it has not
+	forgotten bool         // see Forget
+	released  bool         // Release was called, and has not failed
+	returning *returning   // the last Release, nil before one and after one that can be tried again
+	unsure    bool         // a Release failed that the server may have executed
+}
+
+// Begin starts the lease, which ends at the deadline unless it is extended.
+func (l *Lease) Begin(k *Keeper, h Holder, t Terms, deadline time.Time) {
+	l.keeper, l.holder, l.terms = k, h, t
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.begun = time.Now()
+	l.asOf, l.deadline = l.begun, deadline
+}
+
+// End is the local end of a lease of that length: counted from when its request was sent, and earlier by what clocks
+// may differ by.
+func End(sent time.Time, length time.Duration) time.Time { return sent.Add(length - Drift(length)) }
+
+// Drift is what two clocks may differ by after d.
+func Drift(d time.Duration) time.Duration { return d / 1000 }
+
+// InTime makes an attempt to acquire, and another one where what it acquired is over when the answer comes: the runtime
+// has repeated the call through an outage, and the lease counts from the first time that it was sent. The same token
+// has the lease still, or gets it anew. until is the end of what the attempt acquired, zero where that is nothing.
+func InTime(attempt func(sent time.Time) (until time.Time)) {
+	for range 2 {
+		if until := attempt(time.Now()); until.IsZero() || Left(until) > 0 {
+			return
+		}
+	}
+}
+
+// Deadline is the local end of the lease.
+func (l *Lease) Deadline() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.deadline
+}
+
+// Err is nil while the lease holds by the local clocks, which it reads itself, and the cause of its end after that.
+func (l *Lease) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.errAt(l.keeper.clocks())
+}
+
+// Left is the time from now until at, by the clock that says less.
+func Left(at time.Time) time.Duration {
+	now := time.Now()
+	return left(at, now, now.Round(0))
+}
+
+// left is the time from now to at, by the monotonic or by the wall clock, whichever says less: the monotonic clock
+// stands still while the machine is suspended, and the wall clock may be set back.
+func left(at, mono, wall time.Time) time.Duration {
+	return min(at.Sub(mono), at.Round(0).Sub(wall))
+}
+
+func (l *Lease) errAt(mono, wall time.Time) error {
+	due := left(l.deadline, mono, wall) <= 0
+	switch {
+	case l.over != nil || l.forgotten:
+		return l.over
+	case l.maxHold(mono, wall), due && l.isLast():
+		return fmt.Errorf("%w: %q", l.keeper.causes.MaxHold, l.terms.Name)
+	case due:
+		return fmt.Errorf("%w: %q was not extended in time", l.keeper.causes.Lost, l.terms.Name)
+	}
+	return nil
+}
+
+// maxHold reports whether the lease has lasted for MaxHold.
+func (l *Lease) maxHold(mono, wall time.Time) bool {
+	return l.terms.MaxHold > 0 && left(l.begun.Add(l.terms.MaxHold), mono, wall) <= 0
+}
+
+// isLast reports whether MaxHold allows no extension beyond the deadline.
+func (l *Lease) isLast() bool {
+	t := &l.terms
+	return t.MaxHold > 0 && l.deadline.Add(Drift(t.TTL)+time.Millisecond).Sub(l.begun) >= t.MaxHold
+}
+
+// length is how long an extension makes the lease: at most what MaxHold allows.
+func (l *Lease) length(now time.Time) time.Duration {
+	ttl := l.terms.TTL
+	if most := l.terms.MaxHold; most > 0 {
+		ttl = min(ttl, max((most-now.Sub(l.begun)).Truncate(time.Millisecond), time.Millisecond))
+	}
+	return ttl
+}
+
+// Extend extends the lease in a round trip of its own. A lease that is over stays over.
+func (l *Lease) Extend(ctx context.Context) error {
+	mono, wall := l.keeper.clocks()
+	l.mu.Lock()
+	err, ttl := l.errAt(mono, wall), l.length(mono)
+	l.mu.Unlock()
+	if errors.Is(err, l.keeper.causes.Released) { // also one whose Release failed: nobody relies on it any more
+		return fmt.Errorf("%w: %q: %w", l.keeper.causes.Lost, l.terms.Name, err)
+	}
+	if err != nil {
+		return err
+	}
+	b := lua.NewBatch(l.keeper.client)
+	outcome := l.holder.Extend(b, ttl)
+	_ = b.Exec(ctx) // the outcome has the error
+	if err := outcome(); err != nil {
+		return l.failed(err)
+	}
+	return l.Extended(mono, ttl)
+}
+
+// failed ends the lease if its extension says that it is lost.
+func (l *Lease) failed(err error) error {
+	if errors.Is(err, l.keeper.causes.Lost) {
+		l.mu.Lock()
+		released := l.released // meanwhile, so it is no loss
+		l.mu.Unlock()
+		if !released {
+			l.End(err)
+		}
+	}
+	return err
+}
+
+// Extended moves the end of the lease after an extension that was sent at sent: later ones count. A lease that is over
+// by now stays over although the server had it longer: a check may have said so.
+func (l *Lease) Extended(sent time.Time, length time.Duration) error {
+	lost := l.move(sent, length)
+	switch {
+	case lost != nil:
+		l.End(lost)
+	case length < l.terms.TTL:
+		l.renewSooner()
+	}
+	return lost
+}
+
+// move moves the end of the lease unless it is lost.
+func (l *Lease) move(sent time.Time, length time.Duration) (lost error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if over := l.errAt(l.keeper.clocks()); errors.Is(over, l.keeper.causes.Lost) {
+		return over
+	}
+	if sent.Before(l.asOf) || l.forgotten {
+		return nil
+	}
+	l.asOf, l.deadline = sent, End(sent, length)
+	if l.kept != nil && l.over == nil {
+		l.kept.timer.Reset(l.mayEnd())
+	}
+	return nil
+}
+
+// mayEnd is how long from now the lease may be over.
+func (l *Lease) mayEnd() time.Duration {
+	mono, wall := l.keeper.clocks()
+	d := left(l.deadline, mono, wall)
+	if most := l.terms.MaxHold; most > 0 {
+		d = min(d, left(l.begun.Add(most), mono, wall))
+	}
+	return max(d, 0)
+}
+
+// End ends the lease, with its contexts, because of why. The first cause counts.
+func (l *Lease) End(why error) {
+	l.mu.Lock()
+	first := l.over == nil
+	if first {
+		l.over = why
+	}
+	kept, held := l.kept, time.Since(l.begun)
+	l.mu.Unlock()
+	if !first {
+		return
+	}
+	if kept != nil {
+		kept.end(why)
+		renewals.remove(kept)
+	}
+	if errors.Is(why, l.keeper.causes.Lost) {
+		l.holder.Ended(why, held)
+	}
+}
+
+// ended reports whether the end of the lease was noticed.
+func (l *Lease) ended() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.over != nil
+}
