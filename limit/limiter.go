@@ -9,6 +9,7 @@ import (
 
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -59,7 +60,7 @@ func New(client lua.Client, opts *Options) *Limiter {
 	if o.Keep == 0 {
 		o.Keep = 10 * time.Minute
 	}
-	l.bad = errors.Join(lua.CheckClient(client), lease.CheckSettings(
+	l.bad = errors.Join(send.CheckClient(client), lease.CheckSettings(
 		lease.Setting{Field: "MaxDebt", Value: o.MaxDebt, Min: time.Millisecond},
 		lease.Setting{Field: "MaxWait", Value: o.MaxWait, Min: time.Microsecond},
 		lease.Setting{Field: "Keep", Value: o.Keep, Min: time.Second},
