@@ -9,7 +9,6 @@ import (
 
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/lease"
-	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -60,7 +59,7 @@ func New(client lua.Client, opts *Options) *Limiter {
 	if o.Keep == 0 {
 		o.Keep = 10 * time.Minute
 	}
-	l.bad = errors.Join(send.CheckClient(client), lease.CheckSettings(
+	l.bad = errors.Join(lua.CheckClient(client), lease.CheckSettings(
 		lease.Setting{Field: "MaxDebt", Value: o.MaxDebt, Min: time.Millisecond},
 		lease.Setting{Field: "MaxWait", Value: o.MaxWait, Min: time.Microsecond},
 		lease.Setting{Field: "Keep", Value: o.Keep, Min: time.Second},
@@ -104,6 +103,9 @@ func (l *Limiter) Rate(name string, rate Rate) *Limit {
 
 // Name returns the name as it was given.
 func (l *Limit) Name() string { return l.name }
+
+// Rate returns the rate that the calls of this value apply.
+func (l *Limit) Rate() Rate { return l.rate }
 
 // String names the limit and its rate.
 func (l *Limit) String() string { return fmt.Sprintf("%q %v", l.name, l.rate) }

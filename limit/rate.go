@@ -43,6 +43,15 @@ func Unlimited() Rate { return Rate{kind: unlimited} }
 // Blocked is the rate of a limit that passes nothing. Nothing is sent for it.
 func Blocked() Rate { return Rate{kind: blocked} }
 
+// Quota returns the burst, and in which time all of it flows back. Both are 0 for a rate without a burst.
+func (r Rate) Quota() (burst int64, window time.Duration) {
+	p, err := r.parts(0)
+	if err != nil {
+		return 0, 0
+	}
+	return r.burst, p.until(p.room, 0)
+}
+
 // String returns the rate as "10/1s burst 20", or "unlimited", "blocked" or "unset".
 func (r Rate) String() string {
 	switch r.kind {
