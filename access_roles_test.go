@@ -119,11 +119,11 @@ func callAs(ctx context.Context, serving, calling *redis.Client) error {
 		return bus
 	}
 	node := run(serving)
-	err := roleEcho.Serve(node, func(_ context.Context, s string) (string, error) { return s, nil }, nil)
+	err := roleEcho.Serve(node, func(_ context.Context, s string) (string, error) { return s, nil })
 	caller := run(calling)
 	err = errors.Join(err, node.Ready(ctx))
-	_, small := roleEcho.Call(ctx, caller, "x", nil)
-	_, large := roleEcho.Call(ctx, caller, strings.Repeat("x", 100_000), nil)
+	_, small := roleEcho.Call(ctx, caller, "x")
+	_, large := roleEcho.Call(ctx, caller, strings.Repeat("x", 100_000))
 	_, nodes := caller.Nodes(ctx)
 	stop()
 	for _, done := range ended {
@@ -171,8 +171,11 @@ func TestRolesDoTheirWorkAndNoOther(t *testing.T) {
 	require.ErrorContains(t, err, "NOPERM")
 }
 
-func TestTheRightsOfRolesAreJoined(t *testing.T) {
+func TestRolesAreChecked(t *testing.T) {
 	t.Parallel()
+	require.NoError(t, luatomic.CheckRoles(luatomic.RoleProducer, luatomic.RoleLock))
+	require.ErrorContains(t, luatomic.CheckRoles("admin"), "the roles are producer, consumer")
+	require.ErrorContains(t, luatomic.CheckRoles(luatomic.RolePage, luatomic.RoleLock), "reads only")
 	both := luatomic.AccessRules(&luatomic.AccessOptions{Roles: []luatomic.Role{luatomic.RoleProducer,
 		luatomic.RoleConsumer}})
 	require.Contains(t, both, "~{*")

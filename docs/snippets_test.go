@@ -19,7 +19,7 @@ import (
 
 // imported are the packages that the Go of the pages names. The modules otel and prometheus are not built here.
 var imported = map[string]string{
-	"actionhero": "compat/actionhero", "lock": "lock", "lua": "lua", "luatomic": "", "luatomictest": "luatomictest",
+	"actionhero": "compat/actionhero", "limit": "limit", "lock": "lock", "lua": "lua", "luatomic": "", "luatomictest": "luatomictest",
 	"observe": "observe", "plainlock": "compat/plainlock", "queue": "queue", "quorum": "lock/quorum",
 	"redisinaction": "compat/redisinaction", "rpc": "rpc", "sidekiq": "compat/sidekiq", "web": "web",
 	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "json": "encoding/json", "log": "log",
@@ -39,7 +39,7 @@ func TestGoOfThePagesCompiles(t *testing.T) {
 	dir, n := t.TempDir(), 0
 	overlay := map[string]map[string]string{"Replace": {}}
 	args := []string{"build", "-gcflags=-e", "-o", os.DevNull, "-overlay", filepath.Join(dir, "overlay.json")}
-	for _, page := range append(pages(t), "../queue/doc.go", "../lock/doc.go", "../rpc/doc.go") {
+	for _, page := range append(pages(t), "../queue/doc.go", "../lock/doc.go", "../rpc/doc.go", "../limit/doc.go") {
 		for _, block := range blocks(t, page) {
 			text, ok := snippet(t, page, block)
 			if !ok {

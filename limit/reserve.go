@@ -19,7 +19,8 @@ type Reservation struct {
 	limits  []*Limit
 	n       int64
 	token   string
-	at      time.Time // by this process's clock
+	at      time.Time     // by this process's clock
+	whole   time.Duration // when it was made, until the first limit is whole
 }
 
 // Reserve spends n tokens of each of the limits, also ahead of the time at which they flow back, and says with Delay
@@ -68,7 +69,7 @@ func (l *Limiter) reserve(
 		}
 		return nil, &WaitError{By: asked[result.By-1].name, Wait: wait, Max: longest}
 	}
-	r.at = time.Now().Add(wait)
+	r.at, r.whole = time.Now().Add(wait), time.Duration(result.Whole)*time.Microsecond
 	return r, nil
 }
 

@@ -2,13 +2,14 @@ package lua
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strconv"
 	"sync/atomic"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/send"
 )
 
@@ -61,9 +62,9 @@ func count(n int) any {
 }
 
 // NewCall starts a call with capacity for that many keys and arguments.
-func NewCall(s *Script, keyCount, argCount int) *Call {
+func NewCall(s *Script, keys, args int) *Call {
 	c := &Call{script: s}
-	if n := 3 + keyCount + argCount; n <= len(c.inline) {
+	if n := 3 + keys + args; n <= len(c.inline) {
 		c.argv = c.inline[:3]
 	} else {
 		c.argv = make([]any, 3, n)
@@ -79,7 +80,7 @@ func (c *Call) fail(err error) {
 
 // Name checks a value that becomes part of a key by a template.
 func (c *Call) Name(param, value string) {
-	if err := keys.CheckName(param, value); err != nil {
+	if err := CheckName(param, value); err != nil {
 		c.fail(err)
 	}
 }
@@ -99,15 +100,15 @@ func (c *Call) Key(name, key string) {
 }
 
 // Keys appends the variadic keys. A max of zero means no limit.
-func (c *Call) Keys(name string, all []string, max int) {
-	if max > 0 && len(all) > max {
-		c.fail(&SizeError{What: name, N: len(all), Max: max, Unit: "keys"})
+func (c *Call) Keys(name string, keys []string, max int) {
+	if max > 0 && len(keys) > max {
+		c.fail(&SizeError{What: name, N: len(keys), Max: max, Unit: "keys"})
 		return
 	}
-	if len(all) == 0 && c.keys == 0 {
+	if len(keys) == 0 && c.keys == 0 {
 		c.fail(fmt.Errorf("%w: %s is empty; pass at least one key", ErrBadName, name))
 	}
-	for _, k := range all {
+	for _, k := range keys {
 		c.Key(name, k)
 	}
 }
@@ -330,8 +331,22 @@ func (c *Call) Group(name string, n, max, stride int) {
 	}
 }
 
+var errNilClient = errors.New("the client is nil: make it before its first call")
+
+// CheckClient returns an error for a client that is nil, or a nil pointer, also behind a Guard. go-redis panics on its
+// first use, often in a goroutine that no caller can recover. So what is made of a client checks it with its options.
+func CheckClient(client Client) error {
+	if g, ok := client.(*guarded); ok {
+		client = g.Client
+	}
+	if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return errNilClient
+	}
+	return nil
+}
+
 func (c *Call) requireClient(client Client) {
-	if err := send.CheckClient(client); err != nil {
+	if err := CheckClient(client); err != nil {
 		c.fail(err)
 	}
 }

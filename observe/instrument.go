@@ -3,8 +3,6 @@ package observe
 import (
 	"slices"
 	"strings"
-
-	"github.com/luatomic/luatomic/internal/show"
 )
 
 // Sort says how the values of an instrument are combined.
@@ -89,7 +87,7 @@ func Instruments() []*Instrument {
 // PrometheusName is the name by OpenTelemetry's rules for Prometheus, so that both modules feed one dashboard:
 // messaging.process.duration is messaging_process_duration_seconds.
 func (i *Instrument) PrometheusName() string {
-	name := show.PrometheusLabel(i.Name)
+	name := PrometheusLabel(i.Name)
 	switch i.Unit {
 	case "s":
 		name += "_seconds"
@@ -101,3 +99,6 @@ func (i *Instrument) PrometheusName() string {
 	}
 	return name
 }
+
+// PrometheusLabel returns the name of an attribute as a label: dots become underscores.
+func PrometheusLabel(name string) string { return strings.ReplaceAll(name, ".", "_") }

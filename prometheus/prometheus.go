@@ -20,7 +20,6 @@ import (
 
 	api "github.com/prometheus/client_golang/prometheus"
 
-	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/observe"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -107,7 +106,7 @@ func (t together) Collect(to chan<- api.Metric) {
 func labels(i *observe.Instrument) []string {
 	out := make([]string, len(i.Labels))
 	for n, l := range i.Labels {
-		out[n] = show.PrometheusLabel(l)
+		out[n] = observe.PrometheusLabel(l)
 	}
 	return out
 }

@@ -9,7 +9,6 @@ import (
 
 	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/clock"
-	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -87,7 +86,7 @@ func (q *Queue) encodeJob(to *queuescript.PushJob, j *Job) (err error) {
 // idOf returns the id that the caller chose, or a new one.
 func idOf(j *Job) (string, error) {
 	if j.ID != "" {
-		return j.ID, keys.CheckName("id", j.ID)
+		return j.ID, lua.CheckName("id", j.ID)
 	}
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -117,7 +116,7 @@ func (j *Job) checkUnique() error {
 	case j.UniqueTTL < 0:
 		return &lua.RangeError{Field: "unique TTL", Value: j.UniqueTTL.String(), Min: "0s"}
 	case j.Unique != "":
-		return keys.CheckSecret("unique", j.Unique)
+		return lua.CheckSecret("unique", j.Unique)
 	case j.UniqueTTL > 0:
 		return errors.New("UniqueTTL is set and Unique is not; set both, or leave both empty")
 	}

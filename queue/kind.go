@@ -7,17 +7,22 @@ import (
 	"sync"
 
 	"github.com/luatomic/luatomic/internal/exact"
-	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/lua"
 )
 
 // ErrUnknownKind is why a Mux declines a job: it does not serve its kind.
 var ErrUnknownKind = errors.New("luatomic: no handler serves this kind of job")
 
+// Codec encodes and decodes the bodies of a Kind. It must be safe for concurrent use.
+type Codec interface {
+	Marshal(v any) ([]byte, error)
+	Unmarshal(data []byte, v any) error
+}
+
 // Kind is a kind of job with the type of its body. A program declares each kind once, as a variable.
 type Kind[T any] struct {
 	name  string
-	codec lua.Codec
+	codec Codec
 }
 
 // NewKind returns the kind of that name, whose bodies are JSON. It sends nothing. Job and Push report a bad name, and
@@ -25,7 +30,7 @@ type Kind[T any] struct {
 func NewKind[T any](name string) Kind[T] { return Kind[T]{name: name, codec: exact.Codec{}} }
 
 // WithCodec returns the kind with another encoding of its bodies. All processes must use the same encoding.
-func (k Kind[T]) WithCodec(c lua.Codec) Kind[T] {
+func (k Kind[T]) WithCodec(c Codec) Kind[T] {
 	k.codec = c
 	return k
 }
@@ -36,7 +41,7 @@ func (k Kind[T]) Name() string { return k.name }
 // Job returns a job of this kind with the body encoded, for Push and PushAll. The caller may set its other fields. A
 // bad name is a lua.ErrBadName.
 func (k Kind[T]) Job(in T) (Job, error) {
-	if err := keys.CheckName("kind", k.name); err != nil {
+	if err := lua.CheckName("kind", k.name); err != nil {
 		return Job{}, fmt.Errorf("luatomic: job of kind %q: %w", k.name, err)
 	}
 	body, err := k.codec.Marshal(in)

@@ -15,7 +15,6 @@ import (
 
 	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/exact"
-	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -96,7 +95,7 @@ func (s *Shards) add(
 // split checks the jobs, derives the missing ids, and divides the jobs by shard.
 func (s *Shards) split(token string, jobs []Job) (ShardsPushed, error) {
 	out := ShardsPushed{Token: token, Pushed: Pushed{IDs: make([]string, len(jobs))}}
-	if err := keys.CheckSecret("token", token); err != nil {
+	if err := lua.CheckSecret("token", token); err != nil {
 		return out, err
 	}
 	if len(jobs) > MaxBatch {

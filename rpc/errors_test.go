@@ -33,15 +33,15 @@ func TestRemoteErrors(t *testing.T) {
 	number := rpc.NewMethod[int, string]("echo")
 	for in, want := range map[string]string{"code": "quota", "panic": rpc.CodeInternal, "big": rpc.CodeTooLarge,
 		"": rpc.CodeError} {
-		_, err := lab.Echo.Call(t.Context(), b, in, nil)
+		_, err := lab.Echo.Call(t.Context(), b, in)
 		var remote *rpc.RemoteError
 		require.ErrorAs(t, err, &remote, in)
 		require.Equal(t, want, remote.Code)
 		require.NotContains(t, remote.Message, "secret")
 		require.LessOrEqual(t, len(remote.Message), 1024)
 	}
-	_, err := number.Call(t.Context(), b, 7, nil)
+	_, err := number.Call(t.Context(), b, 7)
 	require.ErrorContains(t, err, rpc.CodeBadRequest)
-	_, err = lab.Echo.Call(t.Context(), b, strings.Repeat("x", queue.MaxBatchBytes), nil)
+	_, err = lab.Echo.Call(t.Context(), b, strings.Repeat("x", queue.MaxBatchBytes))
 	require.ErrorIs(t, err, lua.ErrTooLarge)
 }

@@ -19,10 +19,8 @@ import (
 
 	"github.com/luatomic/luatomic/compat/plainlock/internal/script"
 	"github.com/luatomic/luatomic/internal/calls"
-	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/internal/notify"
-	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -99,7 +97,7 @@ func New(client lua.Client, opts *Options) *Locker {
 	if l.opts.Poll == 0 {
 		l.opts.Poll = 100 * time.Millisecond
 	}
-	l.bad = cmp.Or(send.CheckClient(client), lease.CheckSettings(
+	l.bad = cmp.Or(lua.CheckClient(client), lease.CheckSettings(
 		lease.Setting{Field: "TTL", Value: l.opts.TTL, Min: time.Millisecond},
 		lease.Setting{Field: "Poll", Value: l.opts.Poll},
 	))
@@ -182,7 +180,7 @@ func (l *Locker) newLock(name string) (*Lock, error) {
 	switch {
 	case bad != nil:
 	case name == "":
-		bad = keys.CheckName("lock", name)
+		bad = lua.CheckName("lock", name)
 	case l.opts.Fence && strings.Contains(key, "}") && !tagged(key):
 		bad = fmt.Errorf("%w: key %q has a brace that closes no tag, so no fence can be in its cluster slot; "+
 			"use another name, or no Options.Fence", lua.ErrBadName, key)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 )
@@ -44,7 +45,7 @@ type config struct {
 
 // run serves HTTP and consumes the queue until ctx ends. Then it finishes what it has begun.
 func run(ctx context.Context, client redis.UniversalClient, listener net.Listener, cfg config) error {
-	q, err := queue.New(client, cfg.queue, &queue.Options{MaxFailures: 5, Receipt: keyKept})
+	q, err := luatomic.NewQueue(client, cfg.queue, &luatomic.QueueOptions{MaxFailures: 5, Receipt: keyKept})
 	if err != nil {
 		return err
 	}
@@ -53,7 +54,7 @@ func run(ctx context.Context, client redis.UniversalClient, listener net.Listene
 	server := &http.Server{Handler: routes(q), ReadHeaderTimeout: 5 * time.Second}
 	go func() { stop(server.Serve(listener)) }() // a server that fails ends the consumer too
 
-	_, err = q.Consume(work, &queue.ConsumeOptions{
+	_, err = q.Consume(work, &luatomic.ConsumeOptions{
 		Concurrency: 4,
 		Backoff:     cfg.backoff,
 		OnError:     func(err error) { log.Print(err) }, // names the job, never its body
@@ -66,7 +67,7 @@ func run(ctx context.Context, client redis.UniversalClient, listener net.Listene
 	return errors.Join(err, server.Shutdown(bound))
 }
 
-func routes(q *queue.Queue) http.Handler {
+func routes(q *luatomic.Queue) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /mails", func(w http.ResponseWriter, r *http.Request) { accept(w, r, q) })
 	return mux
@@ -77,7 +78,7 @@ const keyKept = 24 * time.Hour
 
 // accept pushes the mail. A client that repeats its request with the same Idempotency-Key within keyKept adds no second
 // job, even if the mail has been sent, and gets the same id.
-func accept(w http.ResponseWriter, r *http.Request, q *queue.Queue) {
+func accept(w http.ResponseWriter, r *http.Request, q *luatomic.Queue) {
 	var m Mail
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<10)).Decode(&m); err != nil || m.To == "" {
 		http.Error(w, `the body is no mail; send {"to":"ann@example.com","subject":"Hello"}`, http.StatusBadRequest)
@@ -103,7 +104,7 @@ func accept(w http.ResponseWriter, r *http.Request, q *queue.Queue) {
 	fmt.Fprintln(w, pushed.IDs[0])
 }
 
-func push(ctx context.Context, q *queue.Queue, key string, job queue.Job) (queue.Pushed, error) {
+func push(ctx context.Context, q *luatomic.Queue, key string, job queue.Job) (queue.Pushed, error) {
 	if key == "" {
 		return q.Push(ctx, job)
 	}
@@ -111,12 +112,12 @@ func push(ctx context.Context, q *queue.Queue, key string, job queue.Job) (queue
 }
 
 // deliver sends one mail. nil acks the job; an error retries it after the back-off; Discard moves it to the dead set.
-func deliver(sender Sender) queue.Handler {
+func deliver(sender Sender) luatomic.Handler {
 	kinds := new(queue.Mux)
-	mails.Serve(kinds, func(ctx context.Context, m Mail, d *queue.Delivery) error {
+	mails.Serve(kinds, func(ctx context.Context, m Mail, d *luatomic.Delivery) error {
 		err := sender.Send(ctx, d.ID, m)
 		if errors.Is(err, errNoSuchAddress) {
-			return queue.Discard(err)
+			return luatomic.Discard(err)
 		}
 		return err
 	})

@@ -15,7 +15,7 @@ import (
 var reserveSource string
 
 // ReserveSHA is the SHA-1 of reserve.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const ReserveSHA = "bc6147dbe1eccb326c5177ca49320b733da1b101"
+const ReserveSHA = "eb2e6c5b1d7dc8bf34a664991b2a18d1991c0b6b"
 
 // ReserveScript is scripts/limit/reserve.lua.
 var ReserveScript = lua.Script{
@@ -25,20 +25,20 @@ var ReserveScript = lua.Script{
 	Lines: []lua.Lines{
 		{At: 1, File: "scripts/limit/reserve.lua", Line: 1},
 		{At: 2, File: "scripts/limit/reserve.lua", Line: 1},
-		{At: 26, File: "scripts/limit/part/counts.lua", Line: 1},
-		{At: 37, File: "scripts/limit/reserve.lua", Line: 26},
-		{At: 40, File: "scripts/part/now_us.lua", Line: 1},
-		{At: 47, File: "scripts/limit/reserve.lua", Line: 30},
-		{At: 52, File: "scripts/part/gcra.lua", Line: 1},
-		{At: 69, File: "scripts/limit/part/read.lua", Line: 1},
-		{At: 75, File: "scripts/limit/part/checks.lua", Line: 1},
-		{At: 79, File: "scripts/limit/part/read.lua", Line: 8},
-		{At: 91, File: "scripts/limit/reserve.lua", Line: 37},
-		{At: 109, File: "scripts/part/gcra_set.lua", Line: 1},
-		{At: 115, File: "scripts/limit/reserve.lua", Line: 56},
+		{At: 27, File: "scripts/limit/part/counts.lua", Line: 1},
+		{At: 38, File: "scripts/limit/reserve.lua", Line: 27},
+		{At: 41, File: "scripts/part/now_us.lua", Line: 1},
+		{At: 48, File: "scripts/limit/reserve.lua", Line: 31},
+		{At: 53, File: "scripts/part/gcra.lua", Line: 1},
+		{At: 70, File: "scripts/limit/part/read.lua", Line: 1},
+		{At: 76, File: "scripts/limit/part/checks.lua", Line: 1},
+		{At: 80, File: "scripts/limit/part/read.lua", Line: 8},
+		{At: 92, File: "scripts/limit/reserve.lua", Line: 38},
+		{At: 110, File: "scripts/part/gcra_set.lua", Line: 1},
+		{At: 116, File: "scripts/limit/reserve.lua", Line: 57},
 	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 101,
+	WritesAfter: 102,
 	Keys: []lua.Key{
 		{Name: "receipt", Type: "string"},
 		{Name: "limit", Type: "string", Variadic: true},
@@ -95,6 +95,7 @@ type ReserveResult struct {
 	State ReserveState
 	Wait  int64
 	By    int64
+	Whole int64
 }
 
 // Reserve spends from limits of one slot, from all of them or none, ahead of what has flowed back.
@@ -114,7 +115,8 @@ type ReserveResult struct {
 //   - KEYS[1]: receipt, string: as above; expires.
 //   - KEYS[2]: limit and on, string: see part/gcra.lua; expires.
 //   - Reply: refused: nothing was spent; settled: it was given back already; wait: in us; by: the
-//     limit with that wait, counted from 1, or 0.
+//     limit with that wait, counted from 1, or 0; whole: after how many us the first limit is
+//     whole, 0 if nothing was spent.
 //   - Cost: O(1) for each limit.
 //   - [ErrReserveLayout]: the key holds no limit.
 func Reserve(ctx context.Context, c lua.Client, p ReserveParams) (ReserveResult, error) {
@@ -151,10 +153,11 @@ func (p *ReserveParams) call() *lua.Call {
 
 func decodeReserve(r *lua.Reply) ReserveResult {
 	var v ReserveResult
-	r.Tuple(3)
+	r.Tuple(4)
 	v.State = decodeReserveState(r, "state")
 	v.Wait = r.Int("wait")
 	v.By = r.Int("by")
+	v.Whole = r.Int("whole")
 	return v
 }
 

@@ -69,6 +69,8 @@ import (
 	"encoding/base64"
 	"fmt"
 	"strings"
+
+	"github.com/luatomic/luatomic/lua"
 )
 
 // Queue names the keys of one queue.
@@ -89,7 +91,7 @@ func NewQueue(prefix, tag, name string) (Queue, error) {
 	}
 	listed := "{" + name + "}"
 	if tag != "" {
-		if err := CheckName("tag", tag); err != nil {
+		if err := lua.CheckName("tag", tag); err != nil {
 			return Queue{}, err
 		}
 		listed = "{" + tag + "}{" + name + "}"
@@ -161,7 +163,7 @@ func newLock(kind, prefix, tag, name string) (Lock, error) {
 	if tag == "" {
 		return Lock{Record: prefix + kind + ":{" + name + "}", Queue: prefix + kind + "q:{" + name + "}"}, nil
 	}
-	if err := CheckName("tag", tag); err != nil {
+	if err := lua.CheckName("tag", tag); err != nil {
 		return Lock{}, err
 	}
 	return Lock{Record: prefix + kind + ":{" + tag + "}:" + name, Queue: prefix + kind + "q:{" + tag + "}:" + name}, nil
@@ -172,7 +174,7 @@ func newLock(kind, prefix, tag, name string) (Lock, error) {
 func LockOf(prefix, record string) (_ Lock, plain bool, err error) {
 	kind, rest, ok := strings.Cut(strings.TrimPrefix(record, prefix), ":{")
 	if !ok || !strings.HasPrefix(record, prefix) || kind != "lock" && kind != "sem" && kind != "rw" {
-		return Lock{}, false, fmt.Errorf("%w: %q is the record of no lock", ErrBadName, record)
+		return Lock{}, false, fmt.Errorf("%w: %q is the record of no lock", lua.ErrBadName, record)
 	}
 	return Lock{Record: record, Queue: prefix + kind + "q:{" + rest}, kind == "lock", nil
 }
@@ -197,7 +199,7 @@ type Limit struct {
 // NewLimit names the keys of the limit. With a tag its slot is that of the tag. A name that is too long for a key or
 // has a brace or a control character in it is hashed, since it may be what a client of the program sent.
 func NewLimit(prefix, tag, name string) (Limit, error) {
-	if name != "" && (strings.HasPrefix(name, hashed) || CheckName("limit name", name) != nil) {
+	if name != "" && (strings.HasPrefix(name, hashed) || lua.CheckName("limit name", name) != nil) {
 		sum := sha256.Sum256([]byte(name))
 		name = hashed + base64.RawURLEncoding.EncodeToString(sum[:])
 	}
@@ -207,7 +209,7 @@ func NewLimit(prefix, tag, name string) (Limit, error) {
 	if tag == "" {
 		return Limit{Record: prefix + "limit:{" + name + "}", receipt: prefix + "limitr:{" + name + "}:"}, nil
 	}
-	if err := CheckName("tag", tag); err != nil {
+	if err := lua.CheckName("tag", tag); err != nil {
 		return Limit{}, err
 	}
 	return Limit{Record: prefix + "limit:{" + tag + "}:" + name, receipt: prefix + "limitr:{" + tag + "}:"}, nil
@@ -251,7 +253,7 @@ const AnyBus = "rpc:{*}:nodes"
 func BusOf(prefix, key string) (name string, ok bool) {
 	rest, begins := strings.CutPrefix(key, prefix+"rpc:{")
 	name, ends := strings.CutSuffix(rest, "}:nodes")
-	return name, begins && ends && CheckName("bus name", name) == nil
+	return name, begins && ends && lua.CheckName("bus name", name) == nil
 }
 
 // Record names the key of one request.
@@ -268,9 +270,9 @@ func (b *Bus) Connection(id string) string { return b.tag + "k:" + id }
 
 func check(param, prefix, name string) error {
 	if prefix != "" {
-		if err := CheckName("prefix", prefix); err != nil {
+		if err := lua.CheckName("prefix", prefix); err != nil {
 			return err
 		}
 	}
-	return CheckName(param, name)
+	return lua.CheckName(param, name)
 }

@@ -69,6 +69,3 @@ func Named(label string) string {
 	}
 	return name
 }
-
-// PrometheusLabel is the name of an attribute as a label of Prometheus: dots become underscores.
-func PrometheusLabel(name string) string { return strings.ReplaceAll(name, ".", "_") }

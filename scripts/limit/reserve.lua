@@ -14,8 +14,9 @@
 ---@arg      wait   int  min=0 max=4503599627370496  the longest wait, in us
 ---@arg      keep   ms  min=1 max=1000000000000  how long the receipt stays, more than the wait
 ---@args     row    (rate int, cost int, room int, most int)  max=64  of each limit, see allow.lua
----@reply    (state enum(refused=0, reserved=1, settled=2), wait int, by int)  refused: nothing was spent;
----          settled: it was given back already; wait: in us; by: the limit with that wait, counted from 1, or 0
+---@reply    (state enum(refused=0, reserved=1, settled=2), wait int, by int, whole int)  refused: nothing was
+---          spent; settled: it was given back already; wait: in us; by: the limit with that wait, counted from 1,
+---          or 0; whole: after how many us the first limit is whole, 0 if nothing was spent
 ---@error    LAYOUT  the key holds no limit
 ---@cost     O(1) for each limit
 
@@ -29,8 +30,8 @@ end
 --< part/now_us.lua
 local kept = redis.call('GET', receipt)
 if kept then
-  local ends, state = string.match(kept, '^(%d+) ([rs])')
-  return {state == 'r' and 1 or 2, math.max((ends or 0) - now_us, 0), 0}
+  local ends, state, whole = string.match(kept, '^(%d+) ([rs])%S* (%d+)')
+  return {state == 'r' and 1 or 2, math.max((ends or 0) - now_us, 0), 0, math.max((whole or 0) - now_us, 0)}
 end
 --< part/gcra.lua
 --< part/read.lua
@@ -42,7 +43,7 @@ for i, debt in ipairs(debts) do
   end
 end
 if longest > wait then
-  return {0, longest, by}
+  return {0, longest, by, 0}
 end
 local marks = {}
 for i = 2, #KEYS do
@@ -56,4 +57,4 @@ for i = 2, #KEYS do
 end
 redis.call('SET', receipt, string.format('%.0f r', now_us + longest) .. table.concat(marks), 'PX',
   string.format('%.0f', keep + math.ceil(longest / 1000)))
-return {1, longest, by}
+return {1, longest, by, string.match(marks[1], '%d+') - now_us}

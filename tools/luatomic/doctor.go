@@ -105,7 +105,7 @@ func examine(s *session, dialect string, roles []luatomic.Role) error {
 		}
 		return s.report(r)
 	}
-	settings, err := luatomic.CheckServer(s.signals.stop, client)
+	settings, err := luatomic.InspectServer(s.signals.stop, client)
 	for _, c := range settings {
 		if err := report(settingResult(c)); err != nil {
 			return err
@@ -221,15 +221,14 @@ func (p *probeUse) rpc(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	err = doctorEcho.Serve(bus, func(_ context.Context, in string) (string, error) { return in, nil }, nil)
-	if err != nil {
+	if err := doctorEcho.Serve(bus, func(_ context.Context, in string) (string, error) { return in, nil }); err != nil {
 		return "", err
 	}
 	ended := make(chan error, 1)
 	running, stop := context.WithCancel(ctx)
 	go func() { ended <- bus.Run(running) }()
 	start := time.Now()
-	_, err = doctorEcho.Call(ctx, bus, "hello", nil)
+	_, err = doctorEcho.Call(ctx, bus, "hello")
 	stop()
 	ran := <-ended
 	if err != nil {
