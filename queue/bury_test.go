@@ -88,6 +88,7 @@ func TestBuriedReadyJobIsNotDelivered(t *testing.T) {
 			require.NoError(t, err)
 			require.Empty(t, peeked)
 			require.NoError(t, end(q))
+			require.NoError(t, c.Del(ctx, lab.Key(q, "f")).Err(), "as if the receipt were over")
 			pushed := lab.Push(t, q, queue.Job{ID: "j", Body: []byte("new"), Delay: time.Hour})
 			require.Len(t, pushed.Duplicates, 1, "the queue knows the id")
 			require.NoError(t, takeNone(t, q))

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -226,13 +227,14 @@ func TestCancelAgainstAck(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	q, c := lab.NewQueue(t, nil)
-	for range 100 {
-		lab.Push(t, q, queue.Job{ID: "j", Unique: "u"})
+	for i := range 100 {
+		id := fmt.Sprint("j", i)
+		lab.Push(t, q, queue.Job{ID: id, Unique: "u"})
 		d := lab.TakeOne(t, q)
 		var at sync.WaitGroup
 		var states []queue.State
 		var cancelled, acked error
-		at.Go(func() { states, cancelled = q.Cancel(ctx, "j") })
+		at.Go(func() { states, cancelled = q.Cancel(ctx, id) })
 		at.Go(func() { acked = d.Ack(ctx) })
 		at.Wait()
 		require.NoError(t, cancelled)

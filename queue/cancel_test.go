@@ -53,10 +53,11 @@ func takeNone(t *testing.T, q *queue.Queue) error {
 func TestCancelledReadyJobKeepsItsIDUntilDropped(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	q, _ := lab.NewQueue(t, nil)
+	q, c := lab.NewQueue(t, nil)
 	lab.Push(t, q, queue.Job{ID: "j"})
 	_, err := q.Cancel(ctx, "j")
 	require.NoError(t, err)
+	require.NoError(t, c.Del(ctx, lab.Key(q, "f")).Err(), "as if the receipt were over")
 	require.Len(t, lab.Push(t, q, queue.Job{ID: "j", Delay: time.Hour}).Duplicates, 1)
 	require.NoError(t, takeNone(t, q))
 	require.Empty(t, lab.Push(t, q, queue.Job{ID: "j", Delay: time.Hour}).Duplicates)
@@ -71,7 +72,7 @@ func TestLateCopiesOfCancelAndBuryTouchNoLaterJob(t *testing.T) {
 	q, c := lab.NewQueue(t, nil)
 	k := func(suffix string) string { return lab.Key(q, suffix) }
 	cancel := func() []int64 {
-		return lab.Must(queuescript.Cancel(ctx, c, queuescript.CancelParams{
+		return lab.Must(queuescript.Cancel(ctx, c, queuescript.CancelParams{Known: time.Minute,
 			Scheduled: k("s"), Bodies: k("b"), Leases: k("l"), Failures: k("n"), Dead: k("d"), Unique: k("u"),
 			Expiry: k("ux"), Control: k("c"), Options: k("o"), Finished: k("f"), Receipt: k("i:1"), Only: "1234",
 			IDs: []string{"j"},

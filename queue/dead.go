@@ -173,7 +173,7 @@ func (q *Queue) trimOnce(ctx context.Context, limits DeadLimits, whose queuescri
 		Dead: q.keys.Dead, Bodies: q.keys.Bodies, Failures: q.keys.Failures, Control: q.keys.Control,
 		Options: q.keys.Options, Finished: q.keys.Finished,
 		Unique: q.keys.Unique, Keep: orUnbounded(int64(limits.Jobs)), Bytes: orUnbounded(int64(limits.Bytes)),
-		Age: orUnbounded(clock.CeilMilli(limits.Age)), Max: most, Limits: whose,
+		Age: orUnbounded(clock.CeilMilli(limits.Age)), Max: most, Limits: whose, Known: q.known(),
 	}
 	r, err := queuescript.Trim(ctx, q.client, p)
 	if err != nil {

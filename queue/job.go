@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/google/uuid"
-
 	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/lua"
@@ -14,7 +12,9 @@ import (
 
 // Job is one piece of work to push.
 type Job struct {
-	// ID identifies the job. A queue has each id once. Empty means a new UUID of version 7. At most 128 bytes.
+	// ID identifies the job. A queue has each id once, and knows it for Options.Receipt after the end of its job: until
+	// then a job with this id is a duplicate. Empty means a new id, which begins with ~ and sorts by its time; an ID of
+	// the caller may not begin with ~. At most 128 bytes.
 	ID string
 	// Body is the payload. Delivery.Body has the same bytes.
 	Body []byte
@@ -47,6 +47,8 @@ type Job struct {
 	// which only the server adds to its clock: a job that expires before it is due never runs. A job that is returned
 	// with a longer delay, as for a retry, is due when it expires.
 	ExpiresAt time.Time
+
+	made bool // the call made the id from a token of its own
 }
 
 // Pushed is the result of a push.
@@ -61,11 +63,12 @@ type Pushed struct {
 	Now time.Time
 }
 
-// Duplicate is a job that was left out of a push because the queue knows its id or another job holds its unique name.
+// Duplicate is a job that was left out of a push because the queue knows its id or another job holds its unique name. A
+// queue knows an id that the caller chose, or that came under a token, for Options.Receipt after the end of its job.
 type Duplicate struct {
 	// Position is the job's place in the call, from 0.
 	Position int
-	// ID is the id of the existing job, which is unchanged.
+	// ID is the id of the existing job, which is unchanged, or of the one that has ended.
 	ID string
 }
 
@@ -81,18 +84,6 @@ func (q *Queue) encodeJob(to *queuescript.PushJob, j *Job) (err error) {
 	}
 	to.Due, err = encodeDue(j.At, j.Delay)
 	return err
-}
-
-// idOf returns the id that the caller chose, or a new one.
-func idOf(j *Job) (string, error) {
-	if j.ID != "" {
-		return j.ID, lua.CheckName("id", j.ID)
-	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return "", err
-	}
-	return id.String(), nil
 }
 
 // encodeExtra returns what a job has beside its body, in the form of the scripts: the TTL of its unique name in ms, the

@@ -133,7 +133,7 @@ func TestPushReportsKnownIDsAsDuplicates(t *testing.T) {
 	require.NoError(t, q.Ack(ctx, taken.Deliveries[1]))
 	again, err := q.Push(ctx, queue.Job{ID: "new"})
 	require.NoError(t, err)
-	require.Equal(t, 1, again.Ready, "a finished job is not known")
+	require.Equal(t, []queue.Duplicate{{ID: "new"}}, again.Duplicates, "a finished job is known")
 }
 
 // A job holds its unique name from the push until it is acked, cancelled or dead.

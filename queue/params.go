@@ -1,6 +1,10 @@
 package queue
 
-import queuescript "github.com/luatomic/luatomic/gen/queue"
+import (
+	"time"
+
+	queuescript "github.com/luatomic/luatomic/gen/queue"
+)
 
 // The keys that each script gets, in one place. The callers add the arguments.
 
@@ -32,6 +36,7 @@ func (q *Queue) pushManyQueue() queuescript.PushManyQueue {
 	return queuescript.PushManyQueue{
 		Ready: k.Ready, Scheduled: k.Scheduled, Bodies: k.Bodies, Leases: k.Leases, Failures: k.Failures,
 		Unique: k.Unique, Expiry: k.Expiry, Control: k.Control, Wake: k.Wake, Options: k.Options,
+		Finished: k.Finished,
 	}
 }
 
@@ -44,12 +49,14 @@ func (q *Queue) takeQueue(receipt string) queuescript.TakeQueue {
 	}
 }
 
+// known is how long an id of the caller is known after the end of its job.
+func (q *Queue) known() time.Duration { return max(q.opts.Receipt, ownReceipt) }
+
 func (q *Queue) ackParams() queuescript.AckParams {
 	k := &q.keys
 	return queuescript.AckParams{
 		Leases: k.Leases, Bodies: k.Bodies, Failures: k.Failures, Unique: k.Unique, Expiry: k.Expiry,
-		Options:  k.Options,
-		Finished: k.Finished,
+		Options: k.Options, Finished: k.Finished, Known: q.known(),
 	}
 }
 
@@ -58,7 +65,7 @@ func (q *Queue) nackParams() queuescript.NackParams {
 	return queuescript.NackParams{
 		Leases: k.Leases, Ready: k.Ready, Scheduled: k.Scheduled, Bodies: k.Bodies, Failures: k.Failures,
 		Dead: k.Dead, Unique: k.Unique, Expiry: k.Expiry, Control: k.Control, Wake: k.Wake,
-		Options: k.Options, Finished: k.Finished,
+		Options: k.Options, Finished: k.Finished, Known: q.known(),
 	}
 }
 
@@ -67,7 +74,7 @@ func (q *Queue) reclaimParams() queuescript.ReclaimParams {
 	return queuescript.ReclaimParams{
 		Leases: k.Leases, Ready: k.Ready, Bodies: k.Bodies, Failures: k.Failures, Dead: k.Dead,
 		Unique: k.Unique, Expiry: k.Expiry, Control: k.Control, Wake: k.Wake, Options: k.Options,
-		Scheduled: k.Scheduled, Finished: k.Finished,
+		Scheduled: k.Scheduled, Finished: k.Finished, Known: q.known(),
 	}
 }
 
@@ -84,6 +91,7 @@ func (q *Queue) cancelParams() queuescript.CancelParams {
 	return queuescript.CancelParams{
 		Scheduled: k.Scheduled, Bodies: k.Bodies, Leases: k.Leases, Failures: k.Failures, Dead: k.Dead,
 		Unique: k.Unique, Expiry: k.Expiry, Control: k.Control, Options: k.Options, Finished: k.Finished,
+		Known: q.known(),
 	}
 }
 

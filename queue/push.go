@@ -6,8 +6,6 @@ import (
 	"iter"
 	"time"
 
-	"github.com/google/uuid"
-
 	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/exact"
 	"github.com/luatomic/luatomic/internal/send"
@@ -26,19 +24,19 @@ import (
 // script only if all of its jobs are of that kind. In a queue with a limit such a push takes two round trips, at most
 // once a second. Concurrent pushes of one such job share round trips.
 //
-// Keys: r, s, b, l, n, u, ux, c, w, o, i; for jobs of that kind r, b, c, w, f. Cost: O(1) for each ready job, O(log n)
-// for each scheduled one.
+// Keys: r, s, b, l, n, u, ux, c, w, o, i, and f for ids of the caller; for jobs of that kind r, b, c, w, f. Cost: O(1)
+// for each ready job, O(log n) for each scheduled one.
 func (q *Queue) Push(ctx context.Context, jobs ...Job) (Pushed, error) {
 	if !q.limited.is(time.Now()) && q.allBare(jobs) {
 		if out, limited, err := q.pushBare(ctx, jobs); !limited {
 			return out, err
 		}
 	}
-	token, err := uuid.NewV7()
+	token, err := newID()
 	if err != nil {
 		return Pushed{}, q.wrap("push to", err)
 	}
-	return q.add(ctx, receipt{token: token.String(), keep: ownReceipt}, jobs, false)
+	return q.add(ctx, receipt{token: token, keep: ownReceipt}, jobs, false)
 }
 
 // PushOnce is Push under a token of the caller. A second PushOnce with the same token within Options.Receipt, from any
@@ -114,6 +112,9 @@ func (q *Queue) encodePush(token string, jobs []Job, newIDs bool) (queuescript.P
 		p.Fresh = p.Fresh && (newIDs || jobs[i].ID == "")
 		ids[i] = p.Jobs[i].ID
 	}
+	if !p.Fresh {
+		p.Finisheds = []string{q.keys.Finished}
+	}
 	return p, ids, nil
 }
 
@@ -144,8 +145,8 @@ func (q *Queue) PushSeq(ctx context.Context, jobs iter.Seq[Job]) iter.Seq2[Pushe
 	}
 }
 
-// batchBytes is what MaxBatchBytes leaves for jobs after the eleven keys and the token.
-func (q *Queue) batchBytes() int { return MaxBatchBytes - 12*len(q.keys.Control) - 128 }
+// batchBytes is what MaxBatchBytes leaves for jobs after the twelve keys and the token.
+func (q *Queue) batchBytes() int { return MaxBatchBytes - 13*len(q.keys.Control) - 128 }
 
 // encodedSize bounds the bytes of a job in a call: its body, an id that may be generated, its unique name, its details
 // and numbers.

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
-
 	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/exact"
 	"github.com/luatomic/luatomic/internal/keys"
@@ -37,14 +35,14 @@ type Batch struct {
 // MaxBatchQueues bound the whole batch. A larger batch is a lua.ErrTooLarge. It is not split, because it would not be
 // one step then. Only the errors of the limit need the server. The other errors come before anything is sent.
 //
-// Keys: r, s, b, l, n, u, ux, c, w, o of each queue, and one i of the tag. Cost: O(1) for each queue and each ready
+// Keys: r, s, b, l, n, u, ux, c, w, o, f of each queue, and one i of the tag. Cost: O(1) for each queue and each ready
 // job, O(log n) for each scheduled one.
 func PushAll(ctx context.Context, batch ...Batch) ([]Pushed, error) {
-	token, err := uuid.NewV7()
+	token, err := newID()
 	if err != nil {
 		return nil, fmt.Errorf("luatomic: push to %d queues: %w", len(batch), err)
 	}
-	return pushAll(ctx, receipt{token: token.String(), keep: ownReceipt}, batch)
+	return pushAll(ctx, receipt{token: token, keep: ownReceipt}, batch)
 }
 
 // PushAllOnce is PushAll under a token of the caller. A repeat with the same token adds nothing to any queue and

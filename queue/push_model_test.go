@@ -35,6 +35,13 @@ func (m *modelled) push(t *rapid.T) {
 		jobs[i] = m.drawJob(t)
 		fresh = fresh && jobs[i].ID == ""
 	}
+	if rapid.Bool().Draw(t, "the receipt of ended jobs is over") {
+		require.NoError(t, m.c.Del(m.ctx, "{"+m.long.Name()+"}:f").Err())
+	}
+	m.model.ended = make(map[string]bool)
+	for _, id := range m.c.ZRange(m.ctx, "{"+m.long.Name()+"}:f", 0, -1).Val() {
+		m.model.ended[id] = true
+	}
 	token := rapid.SampledFrom([]string{"", "", "t1", "t2"}).Draw(t, "token")
 	before := m.now(t)
 	var got queue.Pushed
@@ -99,7 +106,7 @@ func (m *queueModel) push(jobs []queue.Job, fresh bool, now int64) (out queue.Pu
 	var in []queue.Job
 	for i, j := range jobs {
 		known := ""
-		if _, there := m.bodies[j.ID]; !fresh && (seen[j.ID] || there) {
+		if _, there := m.bodies[j.ID]; !fresh && (seen[j.ID] || there || m.ended[j.ID]) {
 			known = j.ID
 		} else if j.Unique != "" {
 			known = cmp.Or(held[j.Unique], m.holder(j.Unique, now))

@@ -59,7 +59,10 @@ type Options struct {
 	// nor panic: a panic in a consumer ends the process.
 	Observe func(Event)
 	// Receipt is how long the server keeps the result of a push under a token of the caller, for a repeat with the same
-	// token. Default 10 minutes.
+	// token, and how long the queue knows the id of a job after its end: a minute at least, by the options of the
+	// process that ends the job. An id that the push made is known for a minute in any case. It must be longer than the
+	// time after which a handler, or another program, pushes the same id again. Each id takes about 140 bytes, so the
+	// memory is the rate of jobs with such ids x Receipt x 140 bytes. Default 2 hours, twice the longest back-off.
 	Receipt time.Duration
 }
 
@@ -100,7 +103,7 @@ func New(client lua.Client, name string, opts *Options) (*Queue, error) {
 		q.opts.Dead.Jobs = defaultDead
 	}
 	if q.opts.Receipt == 0 {
-		q.opts.Receipt = 10 * time.Minute
+		q.opts.Receipt = 2 * time.Hour
 	}
 	q.keeper = lease.NewKeeper(client, lease.Causes{Lost: ErrLeaseLost, MaxHold: ErrLeaseLost, Released: errSettled})
 	var err error

@@ -222,6 +222,7 @@ type queueModel struct {
 	paused                  bool
 	limit, deadBytes        int
 
+	ended    map[string]bool // ids that are known after the end of their jobs, as the last push found them
 	receipts map[string]queue.Pushed
 	tokens   map[string]string // what was pushed under each
 }

@@ -3,15 +3,10 @@ package queue
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
-
-	"github.com/google/uuid"
 
 	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/exact"
@@ -52,11 +47,11 @@ type ShardPushed struct {
 // Bad names (lua.ErrBadName) and more than MaxBatch jobs or about MaxBatchBytes in all (lua.ErrTooLarge) are
 // refused before anything is sent to any shard. Keys and cost: as Queue.Push, for each shard.
 func (s *Shards) Push(ctx context.Context, jobs ...Job) (ShardsPushed, error) {
-	token, err := uuid.NewV7()
+	token, err := newID()
 	if err != nil {
 		return ShardsPushed{}, s.wrap("push to", err)
 	}
-	return s.add(ctx, token.String(), max(ownReceipt, s.queues[0].opts.Receipt), jobs, true)
+	return s.add(ctx, token, max(ownReceipt, s.queues[0].opts.Receipt), jobs, true)
 }
 
 // PushOnce is Push under a token of the caller. A repeat with the same token and the same jobs within Options.Receipt
@@ -105,9 +100,7 @@ func (s *Shards) split(token string, jobs []Job) (ShardsPushed, error) {
 	parts, size := make([]ShardPushed, len(s.queues)), 4096 // bytes for the keys
 	for i, j := range jobs {
 		named := j.ID != ""
-		if !named {
-			j.ID = base.at(i)
-		}
+		base.name(&j, i)
 		if err := s.queues[0].encodeJob(&queuescript.PushJob{}, &j); err != nil { // only to check it
 			return out, fmt.Errorf("job %d: %w", i, err)
 		}
@@ -141,30 +134,6 @@ func (p *ShardPushed) add(ctx context.Context, q *Queue, kept receipt, newIDs bo
 		}
 	}
 	p.jobs, p.places = nil, nil // the result need not keep the bodies
-}
-
-// idBase makes ids of the places of jobs in a call.
-type idBase uuid.UUID
-
-func derivedIDs(token string) idBase {
-	return idBase(uuid.NewHash(sha256.New(), uuid.NameSpaceOID, []byte(token), 8))
-}
-
-func (b idBase) at(i int) string {
-	binary.BigEndian.PutUint16(b[14:], uint16(i))
-	return uuid.UUID(b).String()
-}
-
-// named returns the jobs, each with an id. A job without one gets the id of its place; first is the place of the first
-// job.
-func (b idBase) named(jobs []Job, first int) []Job {
-	out := slices.Clone(jobs)
-	for i := range out {
-		if out[i].ID == "" {
-			out[i].ID = b.at(first + i)
-		}
-	}
-	return out
 }
 
 func later(a, b time.Time) time.Time {

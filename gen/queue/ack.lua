@@ -17,14 +17,18 @@
 ---@key      expiry    zset  name of a unique key, scored by its end in ms
 ---@key      options   hash  id to the options of a job, which push.lua wrote
 ---@key      finished  zset  ids of finished jobs, scored by that time in ms
+---@arg      known     ms  min=60000  how long an id that its caller chose is known after its end
 ---@args     job  (id string, fence int)  max=1000  fence: as take or the last extend returned it
 ---@reply    int[]  0 lost, 1 acked, 2 gone
 ---@cost     O(log n) for each job, n being the number of leases
 
 local leases, bodies, failures, unique, expiry, options = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local finished = KEYS[7]
-if #ARGV > 2000 then
+local finished, known, kept_at = KEYS[7], tonumber(ARGV[1]), nil
+if #ARGV > 2001 then
   error('job: at most 1000')
+end
+if not (known and known >= 60000 and known <= 2 ^ 52) then
+  error('known must be a minute or more')
 end
 
 redis.call('HLEN', bodies)
@@ -35,7 +39,7 @@ redis.call('ZCARD', expiry)
 local holding = redis.call('HLEN', unique) > 0
 
 local ids, fences, n = {}, {}, 0
-for i = 1, #ARGV, 2 do
+for i = 2, #ARGV, 2 do
   local id, fence = ARGV[i], tonumber(ARGV[i + 1])
   n = n + 1
   ids[n], fences[n] = id, fence
@@ -79,7 +83,14 @@ if g > 0 then
   local now_ms = time[1] .. string.sub('00000' .. time[2], -6, -4)
   local marks = {}
   for i = 1, g do
-    marks[2 * i - 1], marks[2 * i] = now_ms, gone[i]
+    local id = gone[i]
+    -- An id that a call made begins with ~ and is known for a minute. One that its caller chose is known for known ms.
+    local at = now_ms
+    if string.byte(id) ~= 126 then
+      kept_at = kept_at or string.format('%.0f', now_ms + known - 60000)
+      at = kept_at
+    end
+    marks[2 * i - 1], marks[2 * i] = at, id
   end
   for i = 1, 2 * g, 1000 do
     redis.call('ZADD', finished, unpack(marks, i, math.min(i + 999, 2 * g)))
@@ -98,12 +109,15 @@ if g > 0 then
   end
   -- The lease goes last: a job without a body is dropped by the next take.
   redis.call('ZREM', leases, unpack(gone, 1, g))
-  -- A mark stays for a minute: a push that is sent again finds it, and does not add its job a second
-  -- time. Older ones go, a bounded number at a time.
+  -- A mark stays for a minute, and that of an id which its caller chose for longer: a push that is sent again or made
+  -- again finds it, and does not add its job a second time. Older ones go, a bounded number at a time.
   local old = redis.call('ZCOUNT', finished, '-inf', now_ms - 61000)
   if old > 0 then
     redis.call('ZREMRANGEBYRANK', finished, 0, math.min(old, 2 * g + 100) - 1)
   end
-  redis.call('EXPIRE', finished, 62)
+  local stay = kept_at and string.format('%.0f', known + 2000) or '62000'
+  if redis.call('PEXPIRE', finished, stay, 'GT') == 0 then
+    redis.call('PEXPIRE', finished, stay, 'NX')
+  end
 end
 return verdicts

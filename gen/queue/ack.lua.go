@@ -5,6 +5,8 @@ package queuescript
 import (
 	"context"
 	_ "embed"
+	"math"
+	"time"
 
 	"github.com/luatomic/luatomic/lua"
 )
@@ -13,10 +15,10 @@ import (
 var ackSource string
 
 // AckSHA is the SHA-1 of ack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const AckSHA = "7ace4c15607c78cb5906f0bb1cafee6cb4802e7f"
+const AckSHA = "b65a94b4b1ad33ca3d8cea6c118b3ffce2128a8d"
 
 // AckGuardedSHA is the SHA-1 of guard.lua and ack.lua joined, which runs under lua.Guard.
-const AckGuardedSHA = "1b9cd1d429cd146a078da32b59b5f475d996e8d3"
+const AckGuardedSHA = "2da1cb5cad15915f410defdafc1c5f4caaa685e9"
 
 // AckScript is scripts/queue/ack.lua.
 var AckScript = lua.Script{
@@ -26,15 +28,19 @@ var AckScript = lua.Script{
 	Lines: []lua.Lines{
 		{At: 1, File: "scripts/queue/ack.lua", Line: 1},
 		{At: 2, File: "scripts/queue/ack.lua", Line: 1},
-		{At: 61, File: "scripts/queue/part/release_name.lua", Line: 1},
-		{At: 70, File: "scripts/queue/ack.lua", Line: 61},
-		{At: 76, File: "scripts/part/now_ms.lua", Line: 1},
-		{At: 80, File: "scripts/queue/ack.lua", Line: 68},
-		{At: 101, File: "scripts/queue/part/finished.lua", Line: 1},
-		{At: 108, File: "scripts/queue/ack.lua", Line: 90},
+		{At: 30, File: "scripts/queue/part/known.lua", Line: 1},
+		{At: 33, File: "scripts/queue/ack.lua", Line: 30},
+		{At: 65, File: "scripts/queue/part/release_name.lua", Line: 1},
+		{At: 74, File: "scripts/queue/ack.lua", Line: 63},
+		{At: 80, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 84, File: "scripts/queue/ack.lua", Line: 70},
+		{At: 87, File: "scripts/queue/part/mark_time.lua", Line: 1},
+		{At: 93, File: "scripts/queue/ack.lua", Line: 74},
+		{At: 112, File: "scripts/queue/part/finished.lua", Line: 1},
+		{At: 122, File: "scripts/queue/ack.lua", Line: 94},
 	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 59,
+	WritesAfter: 63,
 	Keys: []lua.Key{
 		{Name: "leases", Type: "zset"},
 		{Name: "bodies", Type: "hash"},
@@ -60,7 +66,9 @@ type AckParams struct {
 	Expiry   string // KEYS[5], zset: name of a unique key, scored by its end in ms
 	Options  string // KEYS[6], hash: id to the options of a job, which push.lua wrote
 	Finished string // KEYS[7], zset: ids of finished jobs, scored by that time in ms
-	// ARGV[1] and on, at most 1000: fence: as take or the last extend returned it.
+	// ARGV[1], at least 60000 ms: how long an id that its caller chose is known after its end.
+	Known time.Duration
+	// ARGV[2] and on, at most 1000: fence: as take or the last extend returned it.
 	Jobs []AckJob
 }
 
@@ -102,7 +110,7 @@ func AckIn(b *lua.Batch, p AckParams) *lua.Future[[]int64] {
 }
 
 func (p *AckParams) call() *lua.Call {
-	c := lua.NewCall(&AckScript, 7, 2*len(p.Jobs))
+	c := lua.NewCall(&AckScript, 7, 1+2*len(p.Jobs))
 	c.Key("leases", p.Leases)
 	c.Key("bodies", p.Bodies)
 	c.Key("failures", p.Failures)
@@ -111,6 +119,7 @@ func (p *AckParams) call() *lua.Call {
 	c.Key("options", p.Options)
 	c.Key("finished", p.Finished)
 	c.EndKeys()
+	c.Milliseconds("known", p.Known, 60000, math.MaxInt64)
 	c.Group("job", len(p.Jobs), 1000, 2)
 	for i := range p.Jobs {
 		e := &p.Jobs[i]

@@ -26,6 +26,7 @@
 ---@key      finished   zset  ids of finished jobs, scored by that time in ms
 ---@key      receipt    string  the verdicts of this call, kept for a repeat
 ---@arg      only  string  the verdicts of the states that are asked for, such as 12 for scheduled and ready
+---@arg      known  ms  min=60000  how long an id that its caller chose is known after its end
 ---@args     id  string  max=200
 ---@allow    V002 failures: a job that is left where it was has its count anew
 ---@allow    W002 a worker that gets no hint learns of the mark at its next extend
@@ -35,9 +36,12 @@
 
 local scheduled, bodies, leases, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local dead, unique, expiry, control, options = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local finished, receipt, only = KEYS[10], KEYS[11], ARGV[1]
-if #ARGV > 201 then
+local finished, receipt, only, known, kept_at = KEYS[10], KEYS[11], ARGV[1], tonumber(ARGV[2]), nil
+if #ARGV > 202 then
   error('id: at most 200')
+end
+if not (known and known >= 60000 and known <= 2 ^ 52) then
+  error('known must be a minute or more')
 end
 
 -- A key of the wrong type stops the script here, while nothing is written, and so does a later
@@ -73,7 +77,13 @@ end
 redis.call('ZREM', dead, '')
 
 local function forget(id, entry)
-  redis.call('ZADD', finished, now_ms, id)
+  -- An id that a call made begins with ~ and is known for a minute. One that its caller chose is known for known ms.
+  local at = now_ms
+  if string.byte(id) ~= 126 then
+    kept_at = kept_at or string.format('%.0f', now_ms + known - 60000)
+    at = kept_at
+  end
+  redis.call('ZADD', finished, at, id)
   g = g + 1
   redis.call('HDEL', failures, id .. '\n')
   redis.call('HDEL', options, id)
@@ -101,7 +111,7 @@ local function meant(verdict)
   return string.find(only, verdict, 1, true)
 end
 
-for i = 2, #ARGV do
+for i = 3, #ARGV do
   local id = ARGV[i]
   if redis.call('ZSCORE', leases, id) then
     if meant(3) then
@@ -140,13 +150,16 @@ for i = 2, #ARGV do
   end
 end
 if g > 0 then
-  -- A mark stays for a minute: a push that is sent again finds it, and does not add its job a second
-  -- time. Older ones go, a bounded number at a time.
+  -- A mark stays for a minute, and that of an id which its caller chose for longer: a push that is sent again or made
+  -- again finds it, and does not add its job a second time. Older ones go, a bounded number at a time.
   local old = redis.call('ZCOUNT', finished, '-inf', now_ms - 61000)
   if old > 0 then
     redis.call('ZREMRANGEBYRANK', finished, 0, math.min(old, 2 * g + 100) - 1)
   end
-  redis.call('EXPIRE', finished, 62)
+  local stay = kept_at and string.format('%.0f', known + 2000) or '62000'
+  if redis.call('PEXPIRE', finished, stay, 'GT') == 0 then
+    redis.call('PEXPIRE', finished, stay, 'NX')
+  end
 end
 -- The receipt also says that nothing was found: a late copy of this call must not touch a job that has come since.
 redis.call('SET', receipt, table.concat(verdicts), 'PX', 60000)

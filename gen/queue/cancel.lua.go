@@ -5,6 +5,8 @@ package queuescript
 import (
 	"context"
 	_ "embed"
+	"math"
+	"time"
 
 	"github.com/luatomic/luatomic/lua"
 )
@@ -13,10 +15,10 @@ import (
 var cancelSource string
 
 // CancelSHA is the SHA-1 of cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const CancelSHA = "db12a341489bfec3856dc977d380f1ac9a2944e7"
+const CancelSHA = "3fde85ce6943548aeb32fb3d039f44b71314f684"
 
 // CancelGuardedSHA is the SHA-1 of guard.lua and cancel.lua joined, which runs under lua.Guard.
-const CancelGuardedSHA = "e3e08b4538d4ae98d0bd5f617d691e2d648da155"
+const CancelGuardedSHA = "02ecdaa54b406bf023b8c95766f6c8085436f332"
 
 // CancelScript is scripts/queue/cancel.lua.
 var CancelScript = lua.Script{
@@ -26,24 +28,28 @@ var CancelScript = lua.Script{
 	Lines: []lua.Lines{
 		{At: 1, File: "scripts/queue/cancel.lua", Line: 1},
 		{At: 2, File: "scripts/queue/cancel.lua", Line: 1},
-		{At: 43, File: "scripts/queue/part/types.lua", Line: 1},
-		{At: 54, File: "scripts/queue/cancel.lua", Line: 43},
-		{At: 58, File: "scripts/part/now_ms.lua", Line: 1},
-		{At: 62, File: "scripts/queue/cancel.lua", Line: 48},
-		{At: 64, File: "scripts/queue/part/kept_verdicts.lua", Line: 1},
-		{At: 74, File: "scripts/queue/cancel.lua", Line: 51},
-		{At: 80, File: "scripts/queue/part/release_name.lua", Line: 1},
-		{At: 89, File: "scripts/queue/part/remove_body.lua", Line: 1},
-		{At: 90, File: "scripts/queue/part/tombstone.lua", Line: 1},
-		{At: 93, File: "scripts/queue/part/remove_body.lua", Line: 3},
-		{At: 97, File: "scripts/queue/cancel.lua", Line: 59},
-		{At: 122, File: "scripts/queue/part/dead_bytes.lua", Line: 1},
-		{At: 131, File: "scripts/queue/cancel.lua", Line: 85},
-		{At: 143, File: "scripts/queue/part/finished.lua", Line: 1},
-		{At: 150, File: "scripts/queue/cancel.lua", Line: 98},
+		{At: 43, File: "scripts/queue/part/known.lua", Line: 1},
+		{At: 46, File: "scripts/queue/cancel.lua", Line: 43},
+		{At: 47, File: "scripts/queue/part/types.lua", Line: 1},
+		{At: 58, File: "scripts/queue/cancel.lua", Line: 45},
+		{At: 62, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 66, File: "scripts/queue/cancel.lua", Line: 50},
+		{At: 68, File: "scripts/queue/part/kept_verdicts.lua", Line: 1},
+		{At: 78, File: "scripts/queue/cancel.lua", Line: 53},
+		{At: 80, File: "scripts/queue/part/mark_time.lua", Line: 1},
+		{At: 86, File: "scripts/queue/cancel.lua", Line: 56},
+		{At: 90, File: "scripts/queue/part/release_name.lua", Line: 1},
+		{At: 99, File: "scripts/queue/part/remove_body.lua", Line: 1},
+		{At: 100, File: "scripts/queue/part/tombstone.lua", Line: 1},
+		{At: 103, File: "scripts/queue/part/remove_body.lua", Line: 3},
+		{At: 107, File: "scripts/queue/cancel.lua", Line: 62},
+		{At: 132, File: "scripts/queue/part/dead_bytes.lua", Line: 1},
+		{At: 141, File: "scripts/queue/cancel.lua", Line: 88},
+		{At: 153, File: "scripts/queue/part/finished.lua", Line: 1},
+		{At: 163, File: "scripts/queue/cancel.lua", Line: 101},
 	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 73,
+	WritesAfter: 77,
 	Keys: []lua.Key{
 		{Name: "scheduled", Type: "zset"},
 		{Name: "bodies", Type: "hash"},
@@ -85,7 +91,9 @@ type CancelParams struct {
 	Receipt  string // KEYS[11], string: the verdicts of this call, kept for a repeat
 	// ARGV[1]: the verdicts of the states that are asked for, such as 12 for scheduled and ready.
 	Only string
-	IDs  []string // ARGV[2] and on, at most 200
+	// ARGV[2], at least 60000 ms: how long an id that its caller chose is known after its end.
+	Known time.Duration
+	IDs   []string // ARGV[3] and on, at most 200
 }
 
 // Cancel removes jobs from a queue, and marks those that a worker has.
@@ -130,7 +138,7 @@ func CancelIn(b *lua.Batch, p CancelParams) *lua.Future[[]int64] {
 }
 
 func (p *CancelParams) call() *lua.Call {
-	c := lua.NewCall(&CancelScript, 11, 1+len(p.IDs))
+	c := lua.NewCall(&CancelScript, 11, 2+len(p.IDs))
 	c.Key("scheduled", p.Scheduled)
 	c.Key("bodies", p.Bodies)
 	c.Key("leases", p.Leases)
@@ -144,6 +152,7 @@ func (p *CancelParams) call() *lua.Call {
 	c.Key("receipt", p.Receipt)
 	c.EndKeys()
 	c.String(&p.Only)
+	c.Milliseconds("known", p.Known, 60000, math.MaxInt64)
 	c.Group("id", len(p.IDs), 200, 1)
 	for i := range p.IDs {
 		c.StringAt(&p.IDs[i])

@@ -31,6 +31,7 @@
 ---@key      receipt    string  the verdicts of this call, kept for a repeat
 ---@key      options    hash  id to the options of a job, which push.lua wrote
 ---@key      finished   zset  ids of finished jobs, scored by that time in ms
+---@arg      known  ms  min=60000  how long an id that its caller chose is known after its end
 ---@args     job  (id string, fence int, delay int, counted bool, reason string, enqueued_at int, patience int)
 ---          max=200
 ---          delay: ms until it is ready again, or until it expires if that is earlier, below 0 for the dead set;
@@ -41,9 +42,12 @@
 
 local leases, ready, scheduled, bodies, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local dead, unique, expiry, control, wake, receipt = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local options, finished = KEYS[12], KEYS[13]
-if #ARGV > 1400 then
+local options, finished, known, kept_at = KEYS[12], KEYS[13], tonumber(ARGV[1]), nil
+if #ARGV > 1401 then
   error('job: at most 200')
+end
+if not (known and known >= 60000 and known <= 2 ^ 52) then
+  error('known must be a minute or more')
 end
 
 -- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
@@ -81,7 +85,7 @@ end
 redis.call('ZREM', leases, '')
 
 local heads, entries = {}, {}
-for i = 1, #ARGV, 7 do
+for i = 2, #ARGV, 7 do
   local id, fence, delay = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
   local counted, reason, patience = ARGV[i + 3], ARGV[i + 4], tonumber(ARGV[i + 6])
   local score = redis.call('ZSCORE', leases, id)
@@ -123,7 +127,13 @@ for i = 1, #ARGV, 7 do
       end
       -- The job was cancelled while it was leased: it is over. The caller ends the lease, after this.
       g = g + 1
-      redis.call('ZADD', finished, now_ms, id)
+      -- An id that a call made begins with ~ and is known for a minute. One that its caller chose is known for known ms.
+      local at = now_ms
+      if string.byte(id) ~= 126 then
+        kept_at = kept_at or string.format('%.0f', now_ms + known - 60000)
+        at = kept_at
+      end
+      redis.call('ZADD', finished, at, id)
       redis.call('HDEL', options, id)
       redis.call('HDEL', bodies, id)
       redis.call('HDEL', failures, id, id .. '\n')
@@ -172,13 +182,16 @@ for i = #heads, 1, -1 do
   redis.call('ZREM', leases, heads[i])
 end
 if g > 0 then
-  -- A mark stays for a minute: a push that is sent again finds it, and does not add its job a second
-  -- time. Older ones go, a bounded number at a time.
+  -- A mark stays for a minute, and that of an id which its caller chose for longer: a push that is sent again or made
+  -- again finds it, and does not add its job a second time. Older ones go, a bounded number at a time.
   local old = redis.call('ZCOUNT', finished, '-inf', now_ms - 61000)
   if old > 0 then
     redis.call('ZREMRANGEBYRANK', finished, 0, math.min(old, 2 * g + 100) - 1)
   end
-  redis.call('EXPIRE', finished, 62)
+  local stay = kept_at and string.format('%.0f', known + 2000) or '62000'
+  if redis.call('PEXPIRE', finished, stay, 'GT') == 0 then
+    redis.call('PEXPIRE', finished, stay, 'NX')
+  end
 end
 if given > 0 then
   redis.call('SET', receipt, table.concat(verdicts), 'PX', 60000)

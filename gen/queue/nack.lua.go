@@ -5,6 +5,8 @@ package queuescript
 import (
 	"context"
 	_ "embed"
+	"math"
+	"time"
 
 	"github.com/luatomic/luatomic/lua"
 )
@@ -13,10 +15,10 @@ import (
 var nackSource string
 
 // NackSHA is the SHA-1 of nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const NackSHA = "8bf266af24effbfd14cbbfe93797fe3221c18afc"
+const NackSHA = "7aecb371194ed036232c4394278acaa8ddc65c8b"
 
 // NackGuardedSHA is the SHA-1 of guard.lua and nack.lua joined, which runs under lua.Guard.
-const NackGuardedSHA = "22361bbbf8a30db462bff04f6fc610c73bf93439"
+const NackGuardedSHA = "c0b9ced995aa557afd3b4e24671e9a74bfe9e76e"
 
 // NackScript is scripts/queue/nack.lua.
 var NackScript = lua.Script{
@@ -26,29 +28,33 @@ var NackScript = lua.Script{
 	Lines: []lua.Lines{
 		{At: 1, File: "scripts/queue/nack.lua", Line: 1},
 		{At: 2, File: "scripts/queue/nack.lua", Line: 1},
-		{At: 49, File: "scripts/part/now_ms.lua", Line: 1},
-		{At: 53, File: "scripts/queue/nack.lua", Line: 49},
-		{At: 54, File: "scripts/queue/part/types.lua", Line: 1},
-		{At: 65, File: "scripts/queue/nack.lua", Line: 51},
-		{At: 97, File: "scripts/queue/part/declined.lua", Line: 1},
-		{At: 107, File: "scripts/queue/nack.lua", Line: 84},
-		{At: 109, File: "scripts/queue/part/failures.lua", Line: 1},
-		{At: 111, File: "scripts/queue/nack.lua", Line: 87},
-		{At: 115, File: "scripts/queue/part/release_name.lua", Line: 1},
-		{At: 124, File: "scripts/queue/part/forget.lua", Line: 1},
-		{At: 130, File: "scripts/queue/nack.lua", Line: 93},
-		{At: 134, File: "scripts/queue/part/dead_bytes.lua", Line: 1},
-		{At: 143, File: "scripts/queue/part/remember_name.lua", Line: 1},
-		{At: 150, File: "scripts/queue/nack.lua", Line: 99},
-		{At: 152, File: "scripts/queue/part/due.lua", Line: 1},
-		{At: 157, File: "scripts/queue/nack.lua", Line: 102},
-		{At: 175, File: "scripts/queue/part/finished.lua", Line: 1},
-		{At: 182, File: "scripts/queue/nack.lua", Line: 121},
-		{At: 187, File: "scripts/queue/part/wake_next.lua", Line: 1},
-		{At: 198, File: "scripts/queue/nack.lua", Line: 127},
+		{At: 49, File: "scripts/queue/part/known.lua", Line: 1},
+		{At: 52, File: "scripts/queue/nack.lua", Line: 49},
+		{At: 53, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 57, File: "scripts/queue/nack.lua", Line: 51},
+		{At: 58, File: "scripts/queue/part/types.lua", Line: 1},
+		{At: 69, File: "scripts/queue/nack.lua", Line: 53},
+		{At: 101, File: "scripts/queue/part/declined.lua", Line: 1},
+		{At: 111, File: "scripts/queue/nack.lua", Line: 86},
+		{At: 113, File: "scripts/queue/part/failures.lua", Line: 1},
+		{At: 115, File: "scripts/queue/nack.lua", Line: 89},
+		{At: 119, File: "scripts/queue/part/release_name.lua", Line: 1},
+		{At: 128, File: "scripts/queue/part/forget.lua", Line: 1},
+		{At: 130, File: "scripts/queue/part/mark_time.lua", Line: 1},
+		{At: 136, File: "scripts/queue/part/forget.lua", Line: 4},
+		{At: 140, File: "scripts/queue/nack.lua", Line: 95},
+		{At: 144, File: "scripts/queue/part/dead_bytes.lua", Line: 1},
+		{At: 153, File: "scripts/queue/part/remember_name.lua", Line: 1},
+		{At: 160, File: "scripts/queue/nack.lua", Line: 101},
+		{At: 162, File: "scripts/queue/part/due.lua", Line: 1},
+		{At: 167, File: "scripts/queue/nack.lua", Line: 104},
+		{At: 185, File: "scripts/queue/part/finished.lua", Line: 1},
+		{At: 195, File: "scripts/queue/nack.lua", Line: 123},
+		{At: 200, File: "scripts/queue/part/wake_next.lua", Line: 1},
+		{At: 211, File: "scripts/queue/nack.lua", Line: 129},
 	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 81,
+	WritesAfter: 85,
 	Keys: []lua.Key{
 		{Name: "leases", Type: "zset"},
 		{Name: "ready", Type: "list"},
@@ -93,7 +99,9 @@ type NackParams struct {
 	Receipt  string // KEYS[11], string: the verdicts of this call, kept for a repeat
 	Options  string // KEYS[12], hash: id to the options of a job, which push.lua wrote
 	Finished string // KEYS[13], zset: ids of finished jobs, scored by that time in ms
-	// ARGV[1] and on, at most 200: delay: ms until it is ready again, or until it expires if that is
+	// ARGV[1], at least 60000 ms: how long an id that its caller chose is known after its end.
+	Known time.Duration
+	// ARGV[2] and on, at most 200: delay: ms until it is ready again, or until it expires if that is
 	// earlier, below 0 for the dead set; enqueued_at: in ms, as take returned it; patience: ms, 0 for a
 	// job that was not declined.
 	Jobs []NackJob
@@ -157,7 +165,7 @@ func NackIn(b *lua.Batch, p NackParams) *lua.Future[[]int64] {
 }
 
 func (p *NackParams) call() *lua.Call {
-	c := lua.NewCall(&NackScript, 13, 7*len(p.Jobs))
+	c := lua.NewCall(&NackScript, 13, 1+7*len(p.Jobs))
 	c.Key("leases", p.Leases)
 	c.Key("ready", p.Ready)
 	c.Key("scheduled", p.Scheduled)
@@ -172,6 +180,7 @@ func (p *NackParams) call() *lua.Call {
 	c.Key("options", p.Options)
 	c.Key("finished", p.Finished)
 	c.EndKeys()
+	c.Milliseconds("known", p.Known, 60000, math.MaxInt64)
 	c.Group("job", len(p.Jobs), 200, 7)
 	for i := range p.Jobs {
 		e := &p.Jobs[i]

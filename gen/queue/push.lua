@@ -2,10 +2,13 @@
 --- Push adds jobs to a queue, each ready at once or scheduled, all of them or none.
 ---
 --- A job is a duplicate when the queue knows its id (ready, scheduled, leased or dead, or cancelled
---- with an entry that is not dropped yet), or when another job holds its unique key. A duplicate is
+--- with an entry that is not dropped yet), when a job of that id, which its caller chose, has ended
+--- not longer ago than the id is known for, or when another job holds its unique key. A duplicate is
 --- left out and reported with the id of the existing job. Every ready job has the same stamp from
 --- the server's clock, its enqueued_at. When the new jobs would exceed the limit in control, none
 --- is added.
+---
+--- Long because ids and names are looked up and the limit is checked before the first write.
 ---
 ---@contract all-or-nothing  a write refused half-way is followed by the undoing of those before it
 ---@retry    safe  the same receipt gives the first result again, for as long as it is kept
@@ -21,8 +24,10 @@
 ---@key      wake       zset    names of the waiting consumers, scored by the end of their wait in ms
 ---@key      receipt    string  the result, kept for a repeat of this call
 ---@key      options    hash    id to the options of a job, opaque to this script; see docs/layout.md
+---@keys     finished   zset    max=1  for ids that the callers chose: ids of finished jobs, scored by the time at which
+---          a minute of theirs is left
 ---@arg      keep       ms  min=1  how long the receipt is kept
----@arg      fresh      bool  every id was made for this call, so none is looked up
+---@arg      fresh      bool  every id was made for this call, so none is looked up, and finished is not needed
 ---@arg      digest     string  what the jobs are, without spaces; empty for a receipt that no other call can name
 ---@args     job        (id string, due int, body bytes, extra string)  max=1000  due: 0 at once,
 ---          above 0 Unix ms, below 0 so many ms from now; extra: empty, or ms:bytes:name of a unique
@@ -35,7 +40,10 @@
 
 local ready, scheduled, bodies, leases, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local unique, expiry, control, wake, receipt, options = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local keep, fresh, digest = ARGV[1], ARGV[2], ARGV[3]
+local finished, keep, fresh, digest = KEYS[12], ARGV[1], ARGV[2], ARGV[3]
+if #KEYS > 12 or fresh ~= '1' and not finished then
+  error('finished: at most 1, and one for ids that the callers chose')
+end
 
 -- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
 -- last digits, and to turn a number into text costs more than to join two.
@@ -83,9 +91,10 @@ for i = 4, #ARGV, 4 do
   local position = (i - 4) / 4
   -- A job that the queue knows, or whose unique name another job holds, is a duplicate. A
   -- cancelled job keeps its id, under the mark x, for as long as its old entry may be in
-  -- ready: that entry would deliver a new job of that id.
+  -- ready: that entry would deliver a new job of that id. An id that its caller chose is known after its end, too.
   local known = fresh ~= '1' and (seen[id] or redis.call('HEXISTS', bodies, id) == 1
-    or redis.call('HGET', failures, id) == 'x') and id
+    or redis.call('HGET', failures, id) == 'x'
+    or tonumber(redis.call('ZSCORE', finished, id) or 0) > now - 60000) and id
   local ttl, name, more
   if extra ~= '' and not known then
     local size, from

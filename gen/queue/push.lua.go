@@ -15,10 +15,10 @@ import (
 var pushSource string
 
 // PushSHA is the SHA-1 of push.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PushSHA = "4191b785ec3a085d20c578e2f17d548f8e00a20f"
+const PushSHA = "40c32c2c389cb307778ff597d32425dbe9dbe454"
 
 // PushGuardedSHA is the SHA-1 of guard.lua and push.lua joined, which runs under lua.Guard.
-const PushGuardedSHA = "7c0cc69c6d5224a45cedbbcb57dd23e63207e2e3"
+const PushGuardedSHA = "510f7104d7fefcdbb53b88f851c0b4781b50eb2f"
 
 // PushScript is scripts/queue/push.lua.
 var PushScript = lua.Script{
@@ -28,29 +28,29 @@ var PushScript = lua.Script{
 	Lines: []lua.Lines{
 		{At: 1, File: "scripts/queue/push.lua", Line: 1},
 		{At: 2, File: "scripts/queue/push.lua", Line: 1},
-		{At: 40, File: "scripts/part/now_ms.lua", Line: 1},
-		{At: 44, File: "scripts/queue/push.lua", Line: 40},
-		{At: 53, File: "scripts/queue/part/push_keep.lua", Line: 1},
-		{At: 57, File: "scripts/queue/push.lua", Line: 50},
-		{At: 62, File: "scripts/queue/part/push_reused.lua", Line: 1},
-		{At: 66, File: "scripts/queue/part/receipt_read.lua", Line: 1},
-		{At: 73, File: "scripts/queue/push.lua", Line: 57},
-		{At: 84, File: "scripts/queue/part/push_sort.lua", Line: 1},
-		{At: 137, File: "scripts/queue/push.lua", Line: 69},
-		{At: 147, File: "scripts/queue/part/push_soonest.lua", Line: 1},
-		{At: 153, File: "scripts/queue/push.lua", Line: 80},
-		{At: 154, File: "scripts/queue/part/push_write.lua", Line: 1},
-		{At: 166, File: "scripts/queue/part/push_lists.lua", Line: 1},
-		{At: 173, File: "scripts/queue/push.lua", Line: 83},
-		{At: 174, File: "scripts/queue/part/receipt_write.lua", Line: 1},
-		{At: 182, File: "scripts/queue/push.lua", Line: 85},
-		{At: 183, File: "scripts/queue/part/push_undo.lua", Line: 1},
-		{At: 216, File: "scripts/queue/push.lua", Line: 87},
-		{At: 220, File: "scripts/queue/part/wake_next.lua", Line: 1},
-		{At: 231, File: "scripts/queue/push.lua", Line: 92},
+		{At: 48, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 52, File: "scripts/queue/push.lua", Line: 48},
+		{At: 61, File: "scripts/queue/part/push_keep.lua", Line: 1},
+		{At: 65, File: "scripts/queue/push.lua", Line: 58},
+		{At: 70, File: "scripts/queue/part/push_reused.lua", Line: 1},
+		{At: 74, File: "scripts/queue/part/receipt_read.lua", Line: 1},
+		{At: 81, File: "scripts/queue/push.lua", Line: 65},
+		{At: 92, File: "scripts/queue/part/push_sort.lua", Line: 1},
+		{At: 146, File: "scripts/queue/push.lua", Line: 77},
+		{At: 156, File: "scripts/queue/part/push_soonest.lua", Line: 1},
+		{At: 162, File: "scripts/queue/push.lua", Line: 88},
+		{At: 163, File: "scripts/queue/part/push_write.lua", Line: 1},
+		{At: 175, File: "scripts/queue/part/push_lists.lua", Line: 1},
+		{At: 182, File: "scripts/queue/push.lua", Line: 91},
+		{At: 183, File: "scripts/queue/part/receipt_write.lua", Line: 1},
+		{At: 191, File: "scripts/queue/push.lua", Line: 93},
+		{At: 192, File: "scripts/queue/part/push_undo.lua", Line: 1},
+		{At: 225, File: "scripts/queue/push.lua", Line: 95},
+		{At: 229, File: "scripts/queue/part/wake_next.lua", Line: 1},
+		{At: 240, File: "scripts/queue/push.lua", Line: 100},
 	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 157,
+	WritesAfter: 166,
 	Keys: []lua.Key{
 		{Name: "ready", Type: "list"},
 		{Name: "scheduled", Type: "zset"},
@@ -63,6 +63,7 @@ var PushScript = lua.Script{
 		{Name: "wake", Type: "zset"},
 		{Name: "receipt", Type: "string"},
 		{Name: "options", Type: "hash"},
+		{Name: "finished", Type: "zset", Variadic: true},
 	},
 	Codes:   []string{"LAYOUT", "REUSED"},
 	Guarded: lua.Text{SHA: PushGuardedSHA, Guard: &guardSource, Source: &pushSource},
@@ -94,8 +95,12 @@ type PushParams struct {
 	Receipt string // KEYS[10], string: the result, kept for a repeat of this call
 	// KEYS[11], hash: id to the options of a job, opaque to this script; see docs/layout.md.
 	Options string
-	Keep    time.Duration // ARGV[1], at least 1 ms: how long the receipt is kept
-	Fresh   bool          // ARGV[2]: every id was made for this call, so none is looked up
+	// KEYS[12] and on, at most 1, zset: for ids that the callers chose: ids of finished jobs, scored by
+	// the time at which a minute of theirs is left.
+	Finisheds []string
+	Keep      time.Duration // ARGV[1], at least 1 ms: how long the receipt is kept
+	// ARGV[2]: every id was made for this call, so none is looked up, and finished is not needed.
+	Fresh bool
 	// ARGV[3]: what the jobs are, without spaces; empty for a receipt that no other call can name.
 	Digest string
 	// ARGV[4] and on, at most 1000: due: 0 at once, above 0 Unix ms, below 0 so many ms from now;
@@ -130,10 +135,13 @@ type PushResult struct {
 // Push adds jobs to a queue, each ready at once or scheduled, all of them or none.
 //
 // A job is a duplicate when the queue knows its id (ready, scheduled, leased or dead, or cancelled
-// with an entry that is not dropped yet), or when another job holds its unique key. A duplicate is
+// with an entry that is not dropped yet), when a job of that id, which its caller chose, has ended
+// not longer ago than the id is known for, or when another job holds its unique key. A duplicate is
 // left out and reported with the id of the existing job. Every ready job has the same stamp from
 // the server's clock, its enqueued_at. When the new jobs would exceed the limit in control, none is
 // added.
+//
+// Long because ids and names are looked up and the limit is checked before the first write.
 //
 //   - Contract, all-or-nothing: a write refused half-way is followed by the undoing of those before
 //     it.
@@ -153,6 +161,8 @@ type PushResult struct {
 //   - KEYS[10]: receipt, string: the result, kept for a repeat of this call.
 //   - KEYS[11]: options, hash: id to the options of a job, opaque to this script; see
 //     docs/layout.md.
+//   - KEYS[12]: finished and on, zset: for ids that the callers chose: ids of finished jobs, scored
+//     by the time at which a minute of theirs is left.
 //   - Cost: O(log n) for each scheduled job, O(1) for each ready one.
 //   - [ErrPushLayout]: the queue has a later layout.
 //   - [ErrPushReused]: the receipt belongs to jobs of another digest.
@@ -167,7 +177,7 @@ func PushIn(b *lua.Batch, p PushParams) *lua.Future[PushResult] {
 }
 
 func (p *PushParams) call() *lua.Call {
-	c := lua.NewCall(&PushScript, 11, 3+4*len(p.Jobs))
+	c := lua.NewCall(&PushScript, 11+len(p.Finisheds), 3+4*len(p.Jobs))
 	c.Key("ready", p.Ready)
 	c.Key("scheduled", p.Scheduled)
 	c.Key("bodies", p.Bodies)
@@ -179,6 +189,7 @@ func (p *PushParams) call() *lua.Call {
 	c.Key("wake", p.Wake)
 	c.Key("receipt", p.Receipt)
 	c.Key("options", p.Options)
+	c.Keys("finished", p.Finisheds, 1)
 	c.EndKeys()
 	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)
 	c.Bool(p.Fresh)

@@ -12,7 +12,7 @@
 ---@guard    guard.lua
 ---@key      receipt  string  the result, kept for a repeat of this call
 ---@keys     queue  (ready list, scheduled zset, bodies hash, leases zset, failures hash,
----          unique hash, expiry zset, control hash, wake zset, options hash)  max=64  the keys of each
+---          unique hash, expiry zset, control hash, wake zset, options hash, finished zset)  max=64  the keys of each
 ---          queue, as in push.lua
 ---@arg      keep   ms  min=1  how long the receipt is kept
 ---@arg      fresh  bool  every id was made for this call, so none is looked up
@@ -29,7 +29,7 @@
 ---@allow    W002 an undo goes as far as it can
 
 local receipt, keep, fresh, digest = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
-if #KEYS > 641 then
+if #KEYS > 705 then
   error('queue: at most 64')
 end
 if #ARGV > 5003 then
@@ -70,8 +70,8 @@ local now = tonumber(now_ms)
 
 -- The places of each queue's jobs. A queue that is not among the keys stops the script.
 local jobs = {}
-for i = 2, #KEYS, 10 do
-  jobs[tostring((i - 2) / 10)] = {}
+for i = 2, #KEYS, 11 do
+  jobs[tostring((i - 2) / 11)] = {}
 end
 for i = 4, #ARGV, 5 do
   local queue = ARGV[i]
@@ -82,9 +82,10 @@ end
 -- A key of the wrong type stops the script here, or where names are looked up, while
 -- nothing is written.
 local queues, duplicates, dup = {}, {}, 0
-for i = 2, #KEYS, 10 do
+for i = 2, #KEYS, 11 do
   local ready, scheduled, bodies, leases = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
   local failures, unique, expiry, control, wake = KEYS[i + 4], KEYS[i + 5], KEYS[i + 6], KEYS[i + 7], KEYS[i + 8]
+  local finished = KEYS[i + 10]
   redis.call('HLEN', bodies)
   redis.call('ZCARD', expiry)
   redis.call('HLEN', KEYS[i + 9])
@@ -97,15 +98,16 @@ for i = 2, #KEYS, 10 do
   local seen, held, lapsed = {}, {}, {}
   local fields, entries, dues, names, ends, extras = {}, {}, {}, {}, {}, {}
   local f, e, d, u, x, o, soonest = 0, 0, 0, 0, 0, 0, nil
-  local number = (i - 2) / 10
+  local number = (i - 2) / 11
   for _, place in ipairs(jobs[tostring(number)]) do
     local id, due, body, extra = ARGV[place + 1], ARGV[place + 2], ARGV[place + 3], ARGV[place + 4]
     local position = (place - 4) / 5
     -- A job that the queue knows, or whose unique name another job holds, is a duplicate. A
     -- cancelled job keeps its id, under the mark x, for as long as its old entry may be in
-    -- ready: that entry would deliver a new job of that id.
+    -- ready: that entry would deliver a new job of that id. An id that its caller chose is known after its end, too.
     local known = fresh ~= '1' and (seen[id] or redis.call('HEXISTS', bodies, id) == 1
-      or redis.call('HGET', failures, id) == 'x') and id
+      or redis.call('HGET', failures, id) == 'x'
+      or tonumber(redis.call('ZSCORE', finished, id) or 0) > now - 60000) and id
     local ttl, name, more
     if extra ~= '' and not known then
       local size, from

@@ -15,10 +15,10 @@ import (
 var pushManySource string
 
 // PushManySHA is the SHA-1 of push_many.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PushManySHA = "31cf9a2db6bbbb2f852b7481dec878b1430a4872"
+const PushManySHA = "ddbb6f10b69cb9da2188823ee29eb437ce0cc4aa"
 
 // PushManyGuardedSHA is the SHA-1 of guard.lua and push_many.lua joined, which runs under lua.Guard.
-const PushManyGuardedSHA = "e2e1b0a4a32c341f6846706b40010f8810d39beb"
+const PushManyGuardedSHA = "7bda4cb6f88d6a20540502b3180bbdf5fcc49067"
 
 // PushManyScript is scripts/queue/push_many.lua.
 var PushManyScript = lua.Script{
@@ -37,25 +37,25 @@ var PushManyScript = lua.Script{
 		{At: 69, File: "scripts/queue/push_many.lua", Line: 49},
 		{At: 71, File: "scripts/queue/part/push_places.lua", Line: 1},
 		{At: 81, File: "scripts/queue/push_many.lua", Line: 52},
-		{At: 88, File: "scripts/queue/part/push_types.lua", Line: 1},
-		{At: 95, File: "scripts/queue/push_many.lua", Line: 60},
-		{At: 104, File: "scripts/queue/part/push_sort.lua", Line: 1},
-		{At: 157, File: "scripts/queue/push_many.lua", Line: 70},
-		{At: 161, File: "scripts/queue/part/push_soonest.lua", Line: 1},
-		{At: 167, File: "scripts/queue/push_many.lua", Line: 75},
-		{At: 174, File: "scripts/queue/part/push_write.lua", Line: 1},
-		{At: 186, File: "scripts/queue/push_many.lua", Line: 83},
-		{At: 192, File: "scripts/queue/part/push_lists.lua", Line: 1},
-		{At: 199, File: "scripts/queue/push_many.lua", Line: 90},
-		{At: 202, File: "scripts/queue/part/receipt_write.lua", Line: 1},
-		{At: 210, File: "scripts/queue/push_many.lua", Line: 94},
-		{At: 216, File: "scripts/queue/part/push_undo.lua", Line: 1},
-		{At: 249, File: "scripts/queue/push_many.lua", Line: 101},
-		{At: 257, File: "scripts/queue/part/wake_next.lua", Line: 1},
-		{At: 268, File: "scripts/queue/push_many.lua", Line: 110},
+		{At: 89, File: "scripts/queue/part/push_types.lua", Line: 1},
+		{At: 96, File: "scripts/queue/push_many.lua", Line: 61},
+		{At: 105, File: "scripts/queue/part/push_sort.lua", Line: 1},
+		{At: 159, File: "scripts/queue/push_many.lua", Line: 71},
+		{At: 163, File: "scripts/queue/part/push_soonest.lua", Line: 1},
+		{At: 169, File: "scripts/queue/push_many.lua", Line: 76},
+		{At: 176, File: "scripts/queue/part/push_write.lua", Line: 1},
+		{At: 188, File: "scripts/queue/push_many.lua", Line: 84},
+		{At: 194, File: "scripts/queue/part/push_lists.lua", Line: 1},
+		{At: 201, File: "scripts/queue/push_many.lua", Line: 91},
+		{At: 204, File: "scripts/queue/part/receipt_write.lua", Line: 1},
+		{At: 212, File: "scripts/queue/push_many.lua", Line: 95},
+		{At: 218, File: "scripts/queue/part/push_undo.lua", Line: 1},
+		{At: 251, File: "scripts/queue/push_many.lua", Line: 102},
+		{At: 259, File: "scripts/queue/part/wake_next.lua", Line: 1},
+		{At: 270, File: "scripts/queue/push_many.lua", Line: 111},
 	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 177,
+	WritesAfter: 179,
 	Keys: []lua.Key{
 		{Name: "receipt", Type: "string"},
 		{Name: "ready", Type: "list", Variadic: true},
@@ -68,6 +68,7 @@ var PushManyScript = lua.Script{
 		{Name: "control", Type: "hash", Variadic: true},
 		{Name: "wake", Type: "zset", Variadic: true},
 		{Name: "options", Type: "hash", Variadic: true},
+		{Name: "finished", Type: "zset", Variadic: true},
 	},
 	Codes:   []string{"LAYOUT", "REUSED"},
 	Guarded: lua.Text{SHA: PushManyGuardedSHA, Guard: &guardSource, Source: &pushManySource},
@@ -86,7 +87,7 @@ var ErrPushManyReused = &lua.Code{Script: "queue_push_many", Name: "REUSED", Tex
 // PushManyParams are the keys and arguments of PushMany.
 type PushManyParams struct {
 	Receipt string // KEYS[1], string: the result, kept for a repeat of this call
-	// KEYS[2] and on, 10 for each, at most 64: the keys of each queue, as in push.lua.
+	// KEYS[2] and on, 11 for each, at most 64: the keys of each queue, as in push.lua.
 	Queues []PushManyQueue
 	Keep   time.Duration // ARGV[1], at least 1 ms: how long the receipt is kept
 	Fresh  bool          // ARGV[2]: every id was made for this call, so none is looked up
@@ -110,6 +111,7 @@ type PushManyQueue struct {
 	Control   string
 	Wake      string
 	Options   string
+	Finished  string
 }
 
 // PushManyJob is one element of PushManyParams.Jobs.
@@ -157,8 +159,8 @@ type PushManyResult struct {
 //     lua.ErrFenced.
 //   - KEYS[1]: receipt, string: the result, kept for a repeat of this call.
 //   - KEYS[2]: queue and on, each of (ready list, scheduled zset, bodies hash, leases zset,
-//     failures hash, unique hash, expiry zset, control hash, wake zset, options hash): the keys of
-//     each queue, as in push.lua.
+//     failures hash, unique hash, expiry zset, control hash, wake zset, options hash, finished
+//     zset): the keys of each queue, as in push.lua.
 //   - Reply: full: 0, or the place from 1 of the queue that has no room; counts: for each queue;
 //     position: of the job among all.
 //   - Cost: O(log n) for each scheduled job, O(1) for each ready one and for each queue.
@@ -175,7 +177,7 @@ func PushManyIn(b *lua.Batch, p PushManyParams) *lua.Future[PushManyResult] {
 }
 
 func (p *PushManyParams) call() *lua.Call {
-	c := lua.NewCall(&PushManyScript, 1+10*len(p.Queues), 3+5*len(p.Jobs))
+	c := lua.NewCall(&PushManyScript, 1+11*len(p.Queues), 3+5*len(p.Jobs))
 	c.Key("receipt", p.Receipt)
 	c.KeyGroup("queue", len(p.Queues), 64)
 	for i := range p.Queues {
@@ -190,6 +192,7 @@ func (p *PushManyParams) call() *lua.Call {
 		c.Key("control", e.Control)
 		c.Key("wake", e.Wake)
 		c.Key("options", e.Options)
+		c.Key("finished", e.Finished)
 	}
 	c.EndKeys()
 	c.Milliseconds("keep", p.Keep, 1, math.MaxInt64)

@@ -25,6 +25,7 @@
 ---@arg      max_failures  int  min=0  0 for no limit; a job's own limit comes before it
 ---@arg      backoff       ms  min=0  delay of a job whose lease ended twice in a row, doubled each time; it is due
 ---          when it expires, if that is earlier
+---@arg      known         ms  min=60000  how long an id that its caller chose is known after its end
 ---@allow    V002 failures: a count that is missing is one delivery more
 ---@error    LAYOUT  the queue has a later layout
 ---@reply    (returned int, cancelled int, now int, next_lapse int?, deaths (id string, failures int,
@@ -33,13 +34,16 @@
 
 local leases, ready, bodies, failures, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local unique, expiry, control, wake, options = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local finished = KEYS[12]
+local finished, known, kept_at = KEYS[12], tonumber(ARGV[4]), nil
 local scheduled, max, max_failures, backoff = KEYS[11], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 if not (max and max >= 1 and max <= 1000) then
   error('max must be 1 to 1000')
 end
 if not (max_failures and max_failures >= 0 and backoff and backoff >= 0) then
   error('max_failures and backoff must be 0 or more')
+end
+if not (known and known >= 60000 and known <= 2 ^ 52) then
+  error('known must be a minute or more')
 end
 
 -- The server's clock in Unix us, as text; see now_ms.lua.
@@ -89,7 +93,13 @@ for i = #ids, 1, -1 do
     end
     -- The job was cancelled while it was leased: it is over. The caller ends the lease, after this.
     g = g + 1
-    redis.call('ZADD', finished, now_ms, id)
+    -- An id that a call made begins with ~ and is known for a minute. One that its caller chose is known for known ms.
+    local at = now_ms
+    if string.byte(id) ~= 126 then
+      kept_at = kept_at or string.format('%.0f', now_ms + known - 60000)
+      at = kept_at
+    end
+    redis.call('ZADD', finished, at, id)
     redis.call('HDEL', options, id)
     redis.call('HDEL', bodies, id)
     redis.call('HDEL', failures, id, id .. '\n')
@@ -155,13 +165,16 @@ if #ids > 0 then
   end
 end
 if g > 0 then
-  -- A mark stays for a minute: a push that is sent again finds it, and does not add its job a second
-  -- time. Older ones go, a bounded number at a time.
+  -- A mark stays for a minute, and that of an id which its caller chose for longer: a push that is sent again or made
+  -- again finds it, and does not add its job a second time. Older ones go, a bounded number at a time.
   local old = redis.call('ZCOUNT', finished, '-inf', now_ms - 61000)
   if old > 0 then
     redis.call('ZREMRANGEBYRANK', finished, 0, math.min(old, 2 * g + 100) - 1)
   end
-  redis.call('EXPIRE', finished, 62)
+  local stay = kept_at and string.format('%.0f', known + 2000) or '62000'
+  if redis.call('PEXPIRE', finished, stay, 'GT') == 0 then
+    redis.call('PEXPIRE', finished, stay, 'NX')
+  end
 end
 
 if #entries > 0 or #later > 0 then

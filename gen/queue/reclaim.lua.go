@@ -15,7 +15,7 @@ import (
 var reclaimSource string
 
 // ReclaimSHA is the SHA-1 of reclaim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const ReclaimSHA = "2c34d96b941c4ccbf425edbedc827f8a1cceedcb"
+const ReclaimSHA = "4e1c8698566fa60da5191870fbeecab92a0d69e6"
 
 // ReclaimScript is scripts/queue/reclaim.lua.
 var ReclaimScript = lua.Script{
@@ -25,27 +25,31 @@ var ReclaimScript = lua.Script{
 	Lines: []lua.Lines{
 		{At: 1, File: "scripts/queue/reclaim.lua", Line: 1},
 		{At: 2, File: "scripts/queue/reclaim.lua", Line: 1},
-		{At: 45, File: "scripts/part/now_us.lua", Line: 1},
-		{At: 52, File: "scripts/queue/reclaim.lua", Line: 45},
-		{At: 54, File: "scripts/queue/part/types.lua", Line: 1},
-		{At: 65, File: "scripts/queue/reclaim.lua", Line: 48},
-		{At: 81, File: "scripts/queue/part/release_name.lua", Line: 1},
-		{At: 90, File: "scripts/queue/part/forget.lua", Line: 1},
-		{At: 96, File: "scripts/queue/reclaim.lua", Line: 66},
-		{At: 98, File: "scripts/queue/part/failures.lua", Line: 1},
-		{At: 100, File: "scripts/queue/reclaim.lua", Line: 69},
-		{At: 111, File: "scripts/queue/part/due.lua", Line: 1},
-		{At: 116, File: "scripts/queue/reclaim.lua", Line: 81},
-		{At: 127, File: "scripts/queue/part/dead_bytes.lua", Line: 1},
-		{At: 136, File: "scripts/queue/part/remember_name.lua", Line: 1},
-		{At: 143, File: "scripts/queue/reclaim.lua", Line: 94},
-		{At: 158, File: "scripts/queue/part/finished.lua", Line: 1},
-		{At: 165, File: "scripts/queue/reclaim.lua", Line: 110},
-		{At: 168, File: "scripts/queue/part/wake_next.lua", Line: 1},
-		{At: 179, File: "scripts/queue/reclaim.lua", Line: 114},
+		{At: 45, File: "scripts/queue/part/known.lua", Line: 1},
+		{At: 48, File: "scripts/queue/reclaim.lua", Line: 45},
+		{At: 49, File: "scripts/part/now_us.lua", Line: 1},
+		{At: 56, File: "scripts/queue/reclaim.lua", Line: 47},
+		{At: 58, File: "scripts/queue/part/types.lua", Line: 1},
+		{At: 69, File: "scripts/queue/reclaim.lua", Line: 50},
+		{At: 85, File: "scripts/queue/part/release_name.lua", Line: 1},
+		{At: 94, File: "scripts/queue/part/forget.lua", Line: 1},
+		{At: 96, File: "scripts/queue/part/mark_time.lua", Line: 1},
+		{At: 102, File: "scripts/queue/part/forget.lua", Line: 4},
+		{At: 106, File: "scripts/queue/reclaim.lua", Line: 68},
+		{At: 108, File: "scripts/queue/part/failures.lua", Line: 1},
+		{At: 110, File: "scripts/queue/reclaim.lua", Line: 71},
+		{At: 121, File: "scripts/queue/part/due.lua", Line: 1},
+		{At: 126, File: "scripts/queue/reclaim.lua", Line: 83},
+		{At: 137, File: "scripts/queue/part/dead_bytes.lua", Line: 1},
+		{At: 146, File: "scripts/queue/part/remember_name.lua", Line: 1},
+		{At: 153, File: "scripts/queue/reclaim.lua", Line: 96},
+		{At: 168, File: "scripts/queue/part/finished.lua", Line: 1},
+		{At: 178, File: "scripts/queue/reclaim.lua", Line: 112},
+		{At: 181, File: "scripts/queue/part/wake_next.lua", Line: 1},
+		{At: 192, File: "scripts/queue/reclaim.lua", Line: 116},
 	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 73,
+	WritesAfter: 77,
 	Keys: []lua.Key{
 		{Name: "leases", Type: "zset"},
 		{Name: "ready", Type: "list"},
@@ -88,6 +92,8 @@ type ReclaimParams struct {
 	// ARGV[3], at least 0 ms: delay of a job whose lease ended twice in a row, doubled each time; it is
 	// due when it expires, if that is earlier.
 	Backoff time.Duration
+	// ARGV[4], at least 60000 ms: how long an id that its caller chose is known after its end.
+	Known time.Duration
 }
 
 // ReclaimDeath is one row of ReclaimResult.Deaths.
@@ -144,7 +150,7 @@ func ReclaimIn(b *lua.Batch, p ReclaimParams) *lua.Future[ReclaimResult] {
 }
 
 func (p *ReclaimParams) call() *lua.Call {
-	c := lua.NewCall(&ReclaimScript, 12, 3)
+	c := lua.NewCall(&ReclaimScript, 12, 4)
 	c.Key("leases", p.Leases)
 	c.Key("ready", p.Ready)
 	c.Key("bodies", p.Bodies)
@@ -161,6 +167,7 @@ func (p *ReclaimParams) call() *lua.Call {
 	c.Int("max", p.Max, 1, 1000)
 	c.Int("max_failures", p.MaxFailures, 0, lua.MaxExact)
 	c.Milliseconds("backoff", p.Backoff, 0, math.MaxInt64)
+	c.Milliseconds("known", p.Known, 60000, math.MaxInt64)
 	return c
 }
 

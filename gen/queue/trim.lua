@@ -19,6 +19,7 @@
 ---@arg      max       int  min=0 max=1000  the most jobs to remove
 ---@arg      limits    enum(given=0,stored=1,store=2)  given: those of the call; stored: those of control, or of the
 ---          call where control has none; store: those of the call, which control gets
+---@arg      known     ms  min=60000  how long an id that its caller chose is known after its end
 ---@allow    V002 control: dead_bytes can count a job twice, until an audit repairs it
 ---@allow    V002 finished: a job that no limit reaches after that stays dead
 ---@error    LAYOUT  the queue has a later layout
@@ -26,13 +27,16 @@
 ---@cost     O(log n) for each job removed
 
 local dead, bodies, failures, control, options, finished = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local unique, limits = KEYS[7], ARGV[5]
+local unique, limits, known, kept_at = KEYS[7], ARGV[5], tonumber(ARGV[6]), nil
 local keep, bytes, age, max = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 if not (max and max >= 0 and max <= 1000) then
   error('max must be 0 to 1000')
 end
 if not (keep and bytes and age and math.min(keep, bytes, age) >= -1) then
   error('keep, bytes and age must be -1 or more')
+end
+if not (known and known >= 60000 and known <= 2 ^ 52) then
+  error('known must be a minute or more')
 end
 
 -- The server's clock in Unix ms, as text: Lua prints numbers from 1e14 up without their
@@ -96,7 +100,13 @@ for i = 1, #found, 2 do
   -- A job that was buried while ready may have its entry still.
   local entry = string.find(redis.call('HGET', failures, id) or '', '^[bx]')
   redis.call('HDEL', failures, id .. '\n')
-  redis.call('ZADD', finished, now_ms, id)
+  -- An id that a call made begins with ~ and is known for a minute. One that its caller chose is known for known ms.
+  local at = now_ms
+  if string.byte(id) ~= 126 then
+    kept_at = kept_at or string.format('%.0f', now_ms + known - 60000)
+    at = kept_at
+  end
+  redis.call('ZADD', finished, at, id)
   if entry then
     -- The job keeps its id until a take drops its entry: no other could take the entry for its own.
     redis.call('HSET', failures, id, 'x')
@@ -111,11 +121,14 @@ for i = 1, #found, 2 do
   size, left, removed = size + weight, left - 1, removed + 1
   g = g + 1
 end
--- A mark stays for a minute: a push that is sent again finds it, and does not add its job a second
--- time. Older ones go, a bounded number at a time.
+-- A mark stays for a minute, and that of an id which its caller chose for longer: a push that is sent again or made
+-- again finds it, and does not add its job a second time. Older ones go, a bounded number at a time.
 local old = redis.call('ZCOUNT', finished, '-inf', now_ms - 61000)
 if old > 0 then
   redis.call('ZREMRANGEBYRANK', finished, 0, math.min(old, 2 * g + 100) - 1)
 end
-redis.call('EXPIRE', finished, 62)
+local stay = kept_at and string.format('%.0f', known + 2000) or '62000'
+if redis.call('PEXPIRE', finished, stay, 'GT') == 0 then
+  redis.call('PEXPIRE', finished, stay, 'NX')
+end
 return {removed, left, size}

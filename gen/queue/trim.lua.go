@@ -5,7 +5,9 @@ package queuescript
 import (
 	"context"
 	_ "embed"
+	"math"
 	"strconv"
+	"time"
 
 	"github.com/luatomic/luatomic/lua"
 )
@@ -14,10 +16,10 @@ import (
 var trimSource string
 
 // TrimSHA is the SHA-1 of trim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const TrimSHA = "679e5f1ca9787d5b2ab75cdaeb60dd81f2bf6064"
+const TrimSHA = "2231583a1208fe5e71ecc74c3a40dfbddca78c44"
 
 // TrimGuardedSHA is the SHA-1 of guard.lua and trim.lua joined, which runs under lua.Guard.
-const TrimGuardedSHA = "6b892aec0068d2fceecbb05a411ccd693328bd31"
+const TrimGuardedSHA = "6be7b0eafe9c917246b6ab74f7c21268e704bfb7"
 
 // TrimScript is scripts/queue/trim.lua.
 var TrimScript = lua.Script{
@@ -27,21 +29,25 @@ var TrimScript = lua.Script{
 	Lines: []lua.Lines{
 		{At: 1, File: "scripts/queue/trim.lua", Line: 1},
 		{At: 2, File: "scripts/queue/trim.lua", Line: 1},
-		{At: 38, File: "scripts/part/now_ms.lua", Line: 1},
-		{At: 42, File: "scripts/queue/trim.lua", Line: 38},
-		{At: 50, File: "scripts/queue/part/layout.lua", Line: 1},
-		{At: 55, File: "scripts/queue/trim.lua", Line: 47},
-		{At: 87, File: "scripts/queue/part/dead_bytes.lua", Line: 1},
-		{At: 96, File: "scripts/queue/trim.lua", Line: 80},
-		{At: 100, File: "scripts/queue/part/remove_body.lua", Line: 1},
-		{At: 101, File: "scripts/queue/part/tombstone.lua", Line: 1},
-		{At: 104, File: "scripts/queue/part/remove_body.lua", Line: 3},
-		{At: 108, File: "scripts/queue/trim.lua", Line: 85},
-		{At: 114, File: "scripts/queue/part/finished.lua", Line: 1},
-		{At: 121, File: "scripts/queue/trim.lua", Line: 92},
+		{At: 38, File: "scripts/queue/part/known.lua", Line: 1},
+		{At: 41, File: "scripts/queue/trim.lua", Line: 38},
+		{At: 42, File: "scripts/part/now_ms.lua", Line: 1},
+		{At: 46, File: "scripts/queue/trim.lua", Line: 40},
+		{At: 54, File: "scripts/queue/part/layout.lua", Line: 1},
+		{At: 59, File: "scripts/queue/trim.lua", Line: 49},
+		{At: 91, File: "scripts/queue/part/dead_bytes.lua", Line: 1},
+		{At: 100, File: "scripts/queue/trim.lua", Line: 82},
+		{At: 103, File: "scripts/queue/part/mark_time.lua", Line: 1},
+		{At: 109, File: "scripts/queue/trim.lua", Line: 86},
+		{At: 110, File: "scripts/queue/part/remove_body.lua", Line: 1},
+		{At: 111, File: "scripts/queue/part/tombstone.lua", Line: 1},
+		{At: 114, File: "scripts/queue/part/remove_body.lua", Line: 3},
+		{At: 118, File: "scripts/queue/trim.lua", Line: 88},
+		{At: 124, File: "scripts/queue/part/finished.lua", Line: 1},
+		{At: 134, File: "scripts/queue/trim.lua", Line: 95},
 	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 61,
+	WritesAfter: 65,
 	Keys: []lua.Key{
 		{Name: "dead", Type: "zset"},
 		{Name: "bodies", Type: "hash"},
@@ -80,6 +86,8 @@ type TrimParams struct {
 	// ARGV[5]: given: those of the call; stored: those of control, or of the call where control has
 	// none; store: those of the call, which control gets.
 	Limits TrimLimits
+	// ARGV[6], at least 60000 ms: how long an id that its caller chose is known after its end.
+	Known time.Duration
 }
 
 // TrimLimits is the limits of Trim.
@@ -143,7 +151,7 @@ func TrimIn(b *lua.Batch, p TrimParams) *lua.Future[TrimResult] {
 }
 
 func (p *TrimParams) call() *lua.Call {
-	c := lua.NewCall(&TrimScript, 7, 5)
+	c := lua.NewCall(&TrimScript, 7, 6)
 	c.Key("dead", p.Dead)
 	c.Key("bodies", p.Bodies)
 	c.Key("failures", p.Failures)
@@ -157,6 +165,7 @@ func (p *TrimParams) call() *lua.Call {
 	c.Int("age", p.Age, -1, lua.MaxExact)
 	c.Int("max", p.Max, 0, 1000)
 	c.Int("limits", int64(p.Limits), 0, 2)
+	c.Milliseconds("known", p.Known, 60000, math.MaxInt64)
 	return c
 }
 

@@ -16,15 +16,17 @@
 ---@key      expiry    zset  name of a unique key, scored by its end in ms
 ---@key      options   hash  id to the options of a job, which push.lua wrote
 ---@key      finished  zset  ids of finished jobs, scored by that time in ms
+---@arg      known     ms  min=60000  how long an id that its caller chose is known after its end
 ---@args     job  (id string, fence int)  max=1000  fence: as take or the last extend returned it
 ---@reply    int[]  0 lost, 1 acked, 2 gone
 ---@cost     O(log n) for each job, n being the number of leases
 
 local leases, bodies, failures, unique, expiry, options = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local finished = KEYS[7]
-if #ARGV > 2000 then
+local finished, known, kept_at = KEYS[7], tonumber(ARGV[1]), nil
+if #ARGV > 2001 then
   error('job: at most 1000')
 end
+--< part/known.lua
 
 redis.call('HLEN', bodies)
 redis.call('ZCARD', finished)
@@ -34,7 +36,7 @@ redis.call('ZCARD', expiry)
 local holding = redis.call('HLEN', unique) > 0
 
 local ids, fences, n = {}, {}, 0
-for i = 1, #ARGV, 2 do
+for i = 2, #ARGV, 2 do
   local id, fence = ARGV[i], tonumber(ARGV[i + 1])
   n = n + 1
   ids[n], fences[n] = id, fence
@@ -67,7 +69,9 @@ if g > 0 then
   --< part/now_ms.lua
   local marks = {}
   for i = 1, g do
-    marks[2 * i - 1], marks[2 * i] = now_ms, gone[i]
+    local id = gone[i]
+    --< part/mark_time.lua
+    marks[2 * i - 1], marks[2 * i] = at, id
   end
   for i = 1, 2 * g, 1000 do
     redis.call('ZADD', finished, unpack(marks, i, math.min(i + 999, 2 * g)))

@@ -25,6 +25,7 @@
 ---@key      finished   zset  ids of finished jobs, scored by that time in ms
 ---@key      receipt    string  the verdicts of this call, kept for a repeat
 ---@arg      only  string  the verdicts of the states that are asked for, such as 12 for scheduled and ready
+---@arg      known  ms  min=60000  how long an id that its caller chose is known after its end
 ---@args     id  string  max=200
 ---@allow    V002 failures: a job that is left where it was has its count anew
 ---@allow    W002 a worker that gets no hint learns of the mark at its next extend
@@ -34,10 +35,11 @@
 
 local scheduled, bodies, leases, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local dead, unique, expiry, control, options = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local finished, receipt, only = KEYS[10], KEYS[11], ARGV[1]
-if #ARGV > 201 then
+local finished, receipt, only, known, kept_at = KEYS[10], KEYS[11], ARGV[1], tonumber(ARGV[2]), nil
+if #ARGV > 202 then
   error('id: at most 200')
 end
+--< part/known.lua
 
 --< part/types.lua
 redis.call('ZCARD', scheduled)
@@ -50,7 +52,8 @@ local verdicts, g = {}, 0
 --< part/kept_verdicts.lua
 
 local function forget(id, entry)
-  redis.call('ZADD', finished, now_ms, id)
+  --< part/mark_time.lua
+  redis.call('ZADD', finished, at, id)
   g = g + 1
   redis.call('HDEL', failures, id .. '\n')
   redis.call('HDEL', options, id)
@@ -63,7 +66,7 @@ local function meant(verdict)
   return string.find(only, verdict, 1, true)
 end
 
-for i = 2, #ARGV do
+for i = 3, #ARGV do
   local id = ARGV[i]
   if redis.call('ZSCORE', leases, id) then
     if meant(3) then

@@ -30,6 +30,7 @@
 ---@key      receipt    string  the verdicts of this call, kept for a repeat
 ---@key      options    hash  id to the options of a job, which push.lua wrote
 ---@key      finished   zset  ids of finished jobs, scored by that time in ms
+---@arg      known  ms  min=60000  how long an id that its caller chose is known after its end
 ---@args     job  (id string, fence int, delay int, counted bool, reason string, enqueued_at int, patience int)
 ---          max=200
 ---          delay: ms until it is ready again, or until it expires if that is earlier, below 0 for the dead set;
@@ -40,10 +41,11 @@
 
 local leases, ready, scheduled, bodies, failures = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local dead, unique, expiry, control, wake, receipt = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local options, finished = KEYS[12], KEYS[13]
-if #ARGV > 1400 then
+local options, finished, known, kept_at = KEYS[12], KEYS[13], tonumber(ARGV[1]), nil
+if #ARGV > 1401 then
   error('job: at most 200')
 end
+--< part/known.lua
 
 --< part/now_ms.lua
 
@@ -67,7 +69,7 @@ end
 redis.call('ZREM', leases, '')
 
 local heads, entries = {}, {}
-for i = 1, #ARGV, 7 do
+for i = 2, #ARGV, 7 do
   local id, fence, delay = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
   local counted, reason, patience = ARGV[i + 3], ARGV[i + 4], tonumber(ARGV[i + 6])
   local score = redis.call('ZSCORE', leases, id)

@@ -11,7 +11,7 @@
 ---@guard    guard.lua
 ---@key      receipt  string  the result, kept for a repeat of this call
 ---@keys     queue  (ready list, scheduled zset, bodies hash, leases zset, failures hash,
----          unique hash, expiry zset, control hash, wake zset, options hash)  max=64  the keys of each
+---          unique hash, expiry zset, control hash, wake zset, options hash, finished zset)  max=64  the keys of each
 ---          queue, as in push.lua
 ---@arg      keep   ms  min=1  how long the receipt is kept
 ---@arg      fresh  bool  every id was made for this call, so none is looked up
@@ -28,7 +28,7 @@
 ---@allow    W002 an undo goes as far as it can
 
 local receipt, keep, fresh, digest = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
-if #KEYS > 641 then
+if #KEYS > 705 then
   error('queue: at most 64')
 end
 if #ARGV > 5003 then
@@ -53,16 +53,17 @@ local now = tonumber(now_ms)
 -- A key of the wrong type stops the script here, or where names are looked up, while
 -- nothing is written.
 local queues, duplicates, dup = {}, {}, 0
-for i = 2, #KEYS, 10 do
+for i = 2, #KEYS, 11 do
   local ready, scheduled, bodies, leases = KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3]
   local failures, unique, expiry, control, wake = KEYS[i + 4], KEYS[i + 5], KEYS[i + 6], KEYS[i + 7], KEYS[i + 8]
+  local finished = KEYS[i + 10]
   --< part/push_types.lua
   local waiting, length = redis.call('ZCARD', wake) > 0, redis.call('LLEN', ready)
   local there = length + redis.call('ZCARD', scheduled) + redis.call('ZCARD', leases)
   local seen, held, lapsed = {}, {}, {}
   local fields, entries, dues, names, ends, extras = {}, {}, {}, {}, {}, {}
   local f, e, d, u, x, o, soonest = 0, 0, 0, 0, 0, 0, nil
-  local number = (i - 2) / 10
+  local number = (i - 2) / 11
   for _, place in ipairs(jobs[tostring(number)]) do
     local id, due, body, extra = ARGV[place + 1], ARGV[place + 2], ARGV[place + 3], ARGV[place + 4]
     local position = (place - 4) / 5

@@ -24,6 +24,7 @@
 ---@arg      max_failures  int  min=0  0 for no limit; a job's own limit comes before it
 ---@arg      backoff       ms  min=0  delay of a job whose lease ended twice in a row, doubled each time; it is due
 ---          when it expires, if that is earlier
+---@arg      known         ms  min=60000  how long an id that its caller chose is known after its end
 ---@allow    V002 failures: a count that is missing is one delivery more
 ---@error    LAYOUT  the queue has a later layout
 ---@reply    (returned int, cancelled int, now int, next_lapse int?, deaths (id string, failures int,
@@ -32,7 +33,7 @@
 
 local leases, ready, bodies, failures, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local unique, expiry, control, wake, options = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local finished = KEYS[12]
+local finished, known, kept_at = KEYS[12], tonumber(ARGV[4]), nil
 local scheduled, max, max_failures, backoff = KEYS[11], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 if not (max and max >= 1 and max <= 1000) then
   error('max must be 1 to 1000')
@@ -40,6 +41,7 @@ end
 if not (max_failures and max_failures >= 0 and backoff and backoff >= 0) then
   error('max_failures and backoff must be 0 or more')
 end
+--< part/known.lua
 
 --< part/now_us.lua
 local now_ms = string.sub(now_us, 1, -4)

@@ -18,6 +18,7 @@
 ---@arg      max       int  min=0 max=1000  the most jobs to remove
 ---@arg      limits    enum(given=0,stored=1,store=2)  given: those of the call; stored: those of control, or of the
 ---          call where control has none; store: those of the call, which control gets
+---@arg      known     ms  min=60000  how long an id that its caller chose is known after its end
 ---@allow    V002 control: dead_bytes can count a job twice, until an audit repairs it
 ---@allow    V002 finished: a job that no limit reaches after that stays dead
 ---@error    LAYOUT  the queue has a later layout
@@ -25,7 +26,7 @@
 ---@cost     O(log n) for each job removed
 
 local dead, bodies, failures, control, options, finished = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local unique, limits = KEYS[7], ARGV[5]
+local unique, limits, known, kept_at = KEYS[7], ARGV[5], tonumber(ARGV[6]), nil
 local keep, bytes, age, max = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 if not (max and max >= 0 and max <= 1000) then
   error('max must be 0 to 1000')
@@ -33,6 +34,7 @@ end
 if not (keep and bytes and age and math.min(keep, bytes, age) >= -1) then
   error('keep, bytes and age must be -1 or more')
 end
+--< part/known.lua
 
 --< part/now_ms.lua
 local now = tonumber(now_ms)
@@ -80,7 +82,8 @@ for i = 1, #found, 2 do
   -- A job that was buried while ready may have its entry still.
   local entry = string.find(redis.call('HGET', failures, id) or '', '^[bx]')
   redis.call('HDEL', failures, id .. '\n')
-  redis.call('ZADD', finished, now_ms, id)
+  --< part/mark_time.lua
+  redis.call('ZADD', finished, at, id)
   --< part/remove_body.lua
   redis.call('HDEL', options, id)
   redis.call('HDEL', unique, 'j:' .. id)

@@ -16,7 +16,7 @@ import (
 // queue has a job pushed, taken and finished, as far as the roles do that. The push is the script alone: Queue.Push
 // names the queue in the list of queues, where it would stay for 90 days.
 func (p *probeUse) queue(ctx context.Context) (string, error) {
-	q, err := queue.New(p.client, p.name, &queue.Options{Prefix: p.prefix})
+	q, err := queue.New(p.client, p.name, &queue.Options{Prefix: p.prefix, Receipt: time.Minute})
 	if err != nil {
 		return "", err
 	}

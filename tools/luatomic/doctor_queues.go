@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
@@ -76,6 +80,66 @@ func (r *checkResult) judge(queues int, lapsed, idle []unserved) {
 		return
 	}
 	r.Detail = "no lease has ended unseen, and no job waits without a consumer, in " + several(queues, "queue")
+}
+
+// What an id that a queue knows after the end of its job takes in Redis, about, and the part of maxmemory, in percent,
+// from which doctor warns of all of them.
+const (
+	knownIDBytes = 140
+	knownIDsWarn = 10
+)
+
+// examineIDs says how many ids the queues know after the end of their jobs, and about how many bytes these take: no
+// other line shows what a queue needs that is empty.
+func (p *probeUse) examineIDs(ctx context.Context) checkResult {
+	r, ok := checkResult{Check: "ids"}, true
+	all, err := queue.Queues(ctx, p.client, &queue.Options{Prefix: p.prefix})
+	if err != nil {
+		r.Detail = "not read: " + oneLine(err)
+		return r
+	}
+	looked := all[:min(len(all), doctorQueues)]
+	counts := make([]int64, len(looked))
+	errs := servers.EachQueue(ctx, p.client, looked, func(ctx context.Context, i int) error {
+		k, err := keys.NewQueue(p.prefix, looked[i].Tag(), looked[i].Name())
+		if err == nil {
+			counts[i], err = servers.Read(ctx, p.client, redis.NewIntCmd(ctx, "zcard", k.Finished)).Result()
+		}
+		return err
+	})
+	if err := errors.Join(errs...); err != nil {
+		r.Detail = "not read: " + oneLine(err)
+		return r
+	}
+	var sum int64
+	most := 0
+	for i, n := range counts {
+		sum += n
+		if n > counts[most] {
+			most = i
+		}
+	}
+	r.OK = &ok
+	r.Detail = fmt.Sprintf("%s of ended jobs known in %s, about %.1f MB in Redis", several(int(sum), "id"),
+		several(len(looked), "queue"), float64(sum*knownIDBytes)/1e6)
+	if share := p.shareOfMemory(ctx, sum*knownIDBytes); share >= knownIDsWarn {
+		cure := fmt.Sprintf("most are of %q: set a shorter Options.Receipt in its consumers, or leave the ids of its "+
+			"jobs to the push", looked[most].Name())
+		r.Detail, r.Cure = fmt.Sprintf("%s, %d %% of maxmemory", r.Detail, share), &cure
+	}
+	return r
+}
+
+// shareOfMemory is that many bytes in percent of maxmemory; 0 where there is none, or where it cannot be read.
+func (p *probeUse) shareOfMemory(ctx context.Context, bytes int64) int64 {
+	info, err := servers.Read(ctx, p.client, redis.NewStringCmd(ctx, "info", "memory")).Result()
+	_, rest, found := strings.Cut(info, "\nmaxmemory:")
+	text, _, _ := strings.Cut(rest, "\r")
+	limit, unread := strconv.ParseInt(text, 10, 64)
+	if err != nil || !found || unread != nil || limit <= 0 {
+		return 0
+	}
+	return bytes * 100 / limit
 }
 
 // several is a number of things by their name.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net"
 	"net/url"
 	"os"
@@ -22,6 +23,7 @@ import (
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
 )
 
 // checks are the lines of doctor by name.
@@ -31,7 +33,7 @@ func (c *cli) checks() map[string]map[string]any {
 	for _, o := range c.objects() {
 		all[o["check"].(string)] = o
 	}
-	require.Len(c.t, all, 17, c.stdout.String())
+	require.Len(c.t, all, 18, c.stdout.String())
 	return all
 }
 
@@ -395,4 +397,35 @@ func TestDoctorWarnsOfAServerThatFillsUp(t *testing.T) {
 		require.Equal(t, ok, *r.OK, verdict)
 		require.Equal(t, "raise it", *r.Cure, verdict)
 	}
+}
+
+// What queues know of ended jobs is shown, and a warning where it takes much of the memory.
+func TestDoctorShowsTheIDsOfEndedJobs(t *testing.T) {
+	t.Parallel()
+	server := luatomictest.StartServer(t)
+	e, c := &env{t: t, url: server.URL(), prefix: "p:"}, server.Client()
+	ids := func() map[string]any {
+		r := e.run("doctor")
+		return r.checks()["ids"]
+	}
+	require.Equal(t, "0 ids of ended jobs known in 0 queues, about 0.0 MB in Redis", ids()["detail"])
+	for _, name := range []string{"few", "many"} {
+		q := lab.Must(queue.New(c, name, &queue.Options{Prefix: "p:"}))
+		lab.Push(t, q, queue.Job{ID: "a"})
+		require.NoError(t, lab.TakeOne(t, q).Ack(t.Context()))
+	}
+	require.Equal(t, "2 ids of ended jobs known in 2 queues, about 0.0 MB in Redis", ids()["detail"])
+	require.Nil(t, ids()["cure"])
+
+	marks := make([]redis.Z, 15_000)
+	for i := range marks {
+		marks[i] = redis.Z{Score: lab.Future, Member: fmt.Sprint(i)}
+	}
+	require.NoError(t, c.ZAdd(t.Context(), "p:{many}:f", marks...).Err())
+	require.Nil(t, ids()["cure"], "there is no maxmemory")
+	require.NoError(t, c.ConfigSet(t.Context(), "maxmemory", "20mb").Err())
+	require.Equal(t, true, ids()["ok"])
+	require.Equal(t, "15002 ids of ended jobs known in 2 queues, about 2.1 MB in Redis, 10 % of maxmemory",
+		ids()["detail"])
+	require.Contains(t, ids()["cure"], `most are of "many": set a shorter Options.Receipt`)
 }

@@ -82,8 +82,10 @@ func examineUse(s *session, client redis.UniversalClient, roles []luatomic.Role,
 	}
 	ctx, cancel := context.WithTimeout(s.signals.stop, useWithin)
 	defer cancel()
-	if err := report(p.examineQueues(ctx)); err != nil {
-		return err
+	for _, examine := range []func(context.Context) checkResult{p.examineQueues, p.examineIDs} {
+		if err := report(examine(ctx)); err != nil {
+			return err
+		}
 	}
 	return report(p.examineData(ctx))
 }

@@ -14,11 +14,11 @@ import (
 func TestDoctorOfNamedRoles(t *testing.T) {
 	t.Parallel()
 	for roles, tries := range map[string][]string{
-		"producer":          {"scripts", "queue", "queues", "data"},
-		"consumer":          {"scripts", "queue", "queues", "data"},
-		"producer,consumer": {"scripts", "queue", "queues", "data"},
+		"producer":          {"scripts", "queue", "queues", "ids", "data"},
+		"consumer":          {"scripts", "queue", "queues", "ids", "data"},
+		"producer,consumer": {"scripts", "queue", "queues", "ids", "data"},
 		"lock":              {"scripts", "channels", "lock"}, "caller": {"scripts", "rpc"}, "node": {"scripts", "rpc"},
-		"page": {"scripts", "page", "queues", "data"}, "lock,node": {"scripts", "channels", "lock", "rpc"},
+		"page": {"scripts", "page", "queues", "ids", "data"}, "lock,node": {"scripts", "channels", "lock", "rpc"},
 	} {
 		t.Run(roles, func(t *testing.T) {
 			t.Parallel()
@@ -46,7 +46,7 @@ func TestDoctorOfNamedRoles(t *testing.T) {
 				_, failed = examined([]string{"resetkeys"})
 				last := tries[len(tries)-1:]
 				if slices.Contains(tries, "queues") {
-					last = tries[len(tries)-3:]
+					last = tries[len(tries)-4:]
 				}
 				require.Equal(t, last, failed)
 			}

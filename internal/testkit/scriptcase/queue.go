@@ -30,6 +30,7 @@ func QueueKeys(k string) (r, s, b, l, n, d string) {
 // PushKeys are the keys of the queue with that tag for a push to several.
 func PushKeys(tag string) queuescript.PushManyQueue {
 	return queuescript.PushManyQueue{Ready: tag + ":r", Scheduled: tag + ":s", Bodies: tag + ":b", Leases: tag + ":l",
+		Finished: tag + ":f",
 		Failures: tag + ":n",
 		Unique:   tag + ":u", Expiry: tag + ":ux", Control: tag + ":c", Wake: tag + ":w", Options: tag + ":o"}
 }

@@ -17,7 +17,8 @@ func changeCalls() []ScriptCall {
 	return []ScriptCall{
 		{&queuescript.CancelScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, s, b, l, n, d := QueueKeys(k)
-			return show(queuescript.Cancel(ctx, c, queuescript.CancelParams{Only: "1234", Finished: "{" + k + "}:f",
+			return show(queuescript.Cancel(ctx, c, queuescript.CancelParams{Known: time.Minute,
+				Only: "1234", Finished: "{" + k + "}:f",
 				Receipt: "{" + k + "}:i:t", Options: "{" + k + "}:o", Scheduled: s, Bodies: b, Leases: l,
 				Failures: n, Dead: d,
 				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c",
@@ -52,9 +53,11 @@ func changeCalls() []ScriptCall {
 		}, Buried, nil},
 		{&queuescript.TrimScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, _, b, _, n, d := QueueKeys(k)
-			return show(queuescript.Trim(ctx, c, queuescript.TrimParams{Finished: "{" + k + "}:f",
-				Unique:  "{" + k + "}:u",
-				Options: "{" + k + "}:o", Dead: d, Bodies: b, Failures: n, Control: "{" + k + "}:c", Keep: 1, Bytes: -1,
+			return show(queuescript.Trim(ctx, c, queuescript.TrimParams{Known: time.Minute,
+				Finished: "{" + k + "}:f",
+				Unique:   "{" + k + "}:u",
+				Options:  "{" + k + "}:o", Dead: d, Bodies: b, Failures: n, Control: "{" + k + "}:c",
+				Keep: 1, Bytes: -1,
 				Age: -1, Max: 10, Limits: queuescript.TrimLimitsStore}))
 		}, Buried, nil},
 		{&queuescript.MendScript, func(ctx context.Context, c lua.Client, k string) (string, error) {

@@ -38,14 +38,16 @@ func deliveryCalls() []ScriptCall {
 		}, nil},
 		{&queuescript.AckScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			_, _, b, l, n, _ := QueueKeys(k)
-			return show(queuescript.Ack(ctx, c, queuescript.AckParams{Finished: "{" + k + "}:f",
-				Options: "{" + k + "}:o",
-				Leases:  l, Bodies: b, Failures: n, Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux",
+			return show(queuescript.Ack(ctx, c, queuescript.AckParams{Known: time.Minute,
+				Finished: "{" + k + "}:f",
+				Options:  "{" + k + "}:o",
+				Leases:   l, Bodies: b, Failures: n, Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux",
 				Jobs: []queuescript.AckJob{{ID: "a", Fence: lab.LongLease}}}))
 		}, Leased, nil},
 		{&queuescript.NackScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			r, s, b, l, n, d := QueueKeys(k)
-			return show(queuescript.Nack(ctx, c, queuescript.NackParams{Options: "{" + k + "}:o",
+			return show(queuescript.Nack(ctx, c, queuescript.NackParams{Known: time.Minute,
+				Options:  "{" + k + "}:o",
 				Finished: "{" + k + "}:f",
 				Leases:   l, Ready: r, Scheduled: s, Bodies: b, Failures: n, Dead: d,
 				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c", Wake: "{" + k + "}:w",
@@ -62,7 +64,8 @@ func deliveryCalls() []ScriptCall {
 		}, Leased, nil},
 		{&queuescript.ReclaimScript, func(ctx context.Context, c lua.Client, k string) (string, error) {
 			r, _, b, l, n, d := QueueKeys(k)
-			v, err := queuescript.Reclaim(ctx, c, queuescript.ReclaimParams{Options: "{" + k + "}:o",
+			v, err := queuescript.Reclaim(ctx, c, queuescript.ReclaimParams{Known: time.Minute,
+				Options:  "{" + k + "}:o",
 				Finished: "{" + k + "}:f", Leases: l, Ready: r, Bodies: b, Failures: n, Dead: d,
 				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c", Wake: "{" + k + "}:w",
 				Scheduled: "{" + k + "}:s", Backoff: time.Second, Max: 10, MaxFailures: 1})

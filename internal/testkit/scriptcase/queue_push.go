@@ -20,8 +20,9 @@ func pushCalls() []ScriptCall {
 			v, err := queuescript.Push(ctx, c, queuescript.PushParams{Options: "{" + k + "}:o", Ready: p.Ready,
 				Scheduled: p.Scheduled, Bodies: p.Bodies, Leases: p.Leases, Failures: "{" + k + "}:n",
 				Unique: p.Unique, Expiry: p.Expiry, Control: p.Control, Wake: p.Wake, Receipt: "{" + k + "}:i:1",
-				Keep: time.Minute,
-				Jobs: []queuescript.PushJob{{ID: "one", Body: []byte("1")}}})
+				Finisheds: []string{p.Finished},
+				Keep:      time.Minute,
+				Jobs:      []queuescript.PushJob{{ID: "one", Body: []byte("1")}}})
 			return fmt.Sprint(v.Ready, v.Scheduled, v.Duplicates), err
 		}, func(ctx context.Context, c *redis.Client, k string) error {
 			c.HSet(ctx, "{"+k+"}:b", "there", "body")
@@ -32,7 +33,7 @@ func pushCalls() []ScriptCall {
 			v, err := queuescript.Push(ctx, c, queuescript.PushParams{Options: "{" + k + "}:o", Ready: r, Scheduled: s,
 				Bodies: b, Leases: l, Failures: n,
 				Unique: "{" + k + "}:u", Expiry: "{" + k + "}:ux", Control: "{" + k + "}:c", Wake: "{" + k + "}:w",
-				Receipt: "{" + k + "}:i:1", Keep: time.Minute,
+				Receipt: "{" + k + "}:i:1", Keep: time.Minute, Finisheds: []string{"{" + k + "}:f"},
 				Jobs: []queuescript.PushJob{{ID: "a", Body: []byte("A")}, {ID: "b", Due: lab.Future, Body: []byte("B"),
 					Extra: "60000:4:name0:3:0:0:"}, {ID: "a"}}})
 			return fmt.Sprint(v.Ready, v.Scheduled, v.Duplicates), err

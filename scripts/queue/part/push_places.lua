@@ -1,7 +1,7 @@
 -- The places of each queue's jobs. A queue that is not among the keys stops the script.
 local jobs = {}
-for i = 2, #KEYS, 10 do
-  jobs[tostring((i - 2) / 10)] = {}
+for i = 2, #KEYS, 11 do
+  jobs[tostring((i - 2) / 11)] = {}
 end
 for i = 4, #ARGV, 5 do
   local queue = ARGV[i]

@@ -1,8 +1,9 @@
 -- A job that the queue knows, or whose unique name another job holds, is a duplicate. A
 -- cancelled job keeps its id, under the mark x, for as long as its old entry may be in
--- ready: that entry would deliver a new job of that id.
+-- ready: that entry would deliver a new job of that id. An id that its caller chose is known after its end, too.
 local known = fresh ~= '1' and (seen[id] or redis.call('HEXISTS', bodies, id) == 1
-  or redis.call('HGET', failures, id) == 'x') and id
+  or redis.call('HGET', failures, id) == 'x'
+  or tonumber(redis.call('ZSCORE', finished, id) or 0) > now - 60000) and id
 local ttl, name, more
 if extra ~= '' and not known then
   local size, from
