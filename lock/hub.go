@@ -217,7 +217,7 @@ func (h *hub) subscribeInbox() {
 			// If it fails, the subscriptions try again, and the next renewal notices a loss.
 			_ = h.subscriptions.Subscribe(ctx, h.inbox)
 		}()
-	} else if h.subscriptions.Tagged() && !h.subscriptions.InPlace(context.Background(), h.inbox) {
-		h.subscriptions.Place(h.inbox)
+	} else if h.subscriptions.Tagged() && !h.subscriptions.Current(context.Background(), h.inbox) {
+		h.subscriptions.Relocate(h.inbox)
 	}
 }

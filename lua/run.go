@@ -49,7 +49,7 @@ func (c *Call) run(ctx context.Context, client Client) error {
 	if err := c.check(ctx); err != nil {
 		return err
 	}
-	if l, s := c.lane(ctx, client); l != nil {
+	if l, s := c.pipeline(ctx, client); l != nil {
 		c.share(ctx, client, l, s)
 	} else {
 		c.alone(ctx, client)

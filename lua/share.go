@@ -19,23 +19,23 @@ import (
 // is sent by itself, because the others would wait for it.
 const maxShared = 64 << 10
 
-// trip is a call on its way. It names the client, because a lane must not hold it.
+// trip is a call on its way. It names the client, because a pipeline must not keep it alive.
 type trip struct {
 	call    *Call
 	client  Client
 	sharing *sharing
 }
 
-// lane carries single calls to one server.
-type lane = send.Line[trip]
+// serverPipeline sends single calls to one server.
+type serverPipeline = send.Pipeline[trip]
 
 // sharing is how the calls on one client share round trips.
 type sharing struct {
-	many  bool // servers
-	off   atomic.Bool
-	byTag atomic.Bool // the rows of one command must have one hash tag
-	found atomic.Bool // the nodes are known: a cluster client asks for them with its first call
-	lanes sync.Map    // *lane by the address of the node, or 0 for the one server and while no node is known
+	many      bool // servers
+	off       atomic.Bool
+	byTag     atomic.Bool // the rows of one command must have one hash tag
+	found     atomic.Bool // the nodes are known: a cluster client asks for them with its first call
+	pipelines sync.Map    // *serverPipeline by the address of the server; by 0 for one server, or while none is known
 }
 
 // Direct makes every later call on the client go out alone, as a plain command does, and returns the client. Without
@@ -52,8 +52,8 @@ func Direct(client Client) Client {
 	return client
 }
 
-// lane returns the lane that carries the call, or nil if the call is sent by itself.
-func (c *Call) lane(ctx context.Context, client Client) (*lane, *sharing) {
+// pipeline returns the pipeline for the call, or nil if the call is sent by itself.
+func (c *Call) pipeline(ctx context.Context, client Client) (*serverPipeline, *sharing) {
 	s := sharingOf(client)
 	if s == nil || s.off.Load() || c.whole() > maxShared {
 		return nil, nil
@@ -66,11 +66,11 @@ func (c *Call) lane(ctx context.Context, client Client) (*lane, *sharing) {
 		}
 		at = node.Options().Addr
 	}
-	if l, ok := s.lanes.Load(at); ok {
-		return l.(*lane), s
+	if l, ok := s.pipelines.Load(at); ok {
+		return l.(*serverPipeline), s
 	}
-	l, _ := s.lanes.LoadOrStore(at, send.NewLine(sendTrips))
-	return l.(*lane), s
+	l, _ := s.pipelines.LoadOrStore(at, send.NewPipeline(sendTrips))
+	return l.(*serverPipeline), s
 }
 
 // whole returns how many bytes the call has, with the command that goes out before it.
@@ -83,7 +83,7 @@ func (c *Call) whole() int {
 
 // share sends the call in round trips that it shares with others, and sends it again if that is safe. It returns when
 // ctx ends, whatever the server does.
-func (c *Call) share(ctx context.Context, client Client, l *lane, s *sharing) {
+func (c *Call) share(ctx context.Context, client Client, l *serverPipeline, s *sharing) {
 	if ctx.Done() != nil {
 		c.own()
 	}

@@ -39,8 +39,8 @@ type Bus struct {
 	serving   serving
 	bindings  bindings
 
-	reads    *send.Line[*redis.StringCmd] // GET and HGET; a caller waits no longer than its context
-	bodySize atomic.Int64                 // of the last body that was read; the next one may be as large
+	reads    *send.Pipeline[*redis.StringCmd] // GET and HGET; a caller waits no longer than its context
+	bodySize atomic.Int64                     // of the last body that was read; the next one may be as large
 }
 
 // New returns the bus of that name; nil options mean the defaults. It sends and starts nothing: call Run. It fails
@@ -89,7 +89,7 @@ func (b *Bus) setUp() {
 	b.pending.init()
 	b.serving.init()
 	b.bindings.init()
-	b.reads = send.NewLine(b.readTogether)
+	b.reads = send.NewPipeline(b.readTogether)
 }
 
 // Node is the unique name of this node: Options.Node and a random part, which changes with each Run after the first.

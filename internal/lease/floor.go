@@ -2,11 +2,11 @@ package lease
 
 import "sync/atomic"
 
-// Floor is the greatest fence that a Locker or a Quorum knows. It is sent along with each acquire, so that a clock of a
-// server that was set back gives no smaller one. It is safe for concurrent use.
+// Floor is the greatest fence that a Locker or a Quorum knows. Each acquire sends it, so that a server whose clock was
+// set back returns no smaller fence. It is safe for concurrent use.
 type Floor struct{ fence atomic.Int64 }
 
-// maxFence bounds the fences that are believed: the scripts count exactly up to 2^53.
+// maxFence bounds the fences that Note accepts: the scripts count exactly up to 2^53.
 const maxFence = 1<<52 - 1
 
 // Last is the greatest fence that was noted.

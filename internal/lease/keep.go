@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// keptContext is a context that ends with its lease. Its Err reads the clocks: a process that was paused past its
-// lease learns of it at the first check, before any timer has run.
+// keptContext is a context that ends with its lease. Its Err reads the clocks. So after a pause of the process that
+// outlasted the lease, the first check reports the end, before any timer has run.
 type keptContext struct {
 	context.Context // ended by cancel
 	cancel          context.CancelCauseFunc
 	lease           *Lease
 
-	// Of the first context of a lease alone.
+	// The fields below are set in the first context of a lease only.
 	timer *time.Timer             // fires when the lease may be over
 	all   context.Context         // ends with the lease, for later contexts; nil while there are none
 	die   context.CancelCauseFunc // ends all
-	// renews it, nil while none does; guarded by the lock of renewals, like next and index
+	// server renews the lease; nil while none does. Guarded by the lock of renewals, like next and index.
 	server *server
 	next   time.Time // when to renew
 	index  int       // in the server's heap
@@ -34,7 +34,7 @@ func (k *keptContext) Err() error {
 	return k.Context.Err()
 }
 
-// Of is the key under which a context of Keep has its holder, where that is an H.
+// Of is the context key of the holder in a context of Keep, if the holder is an H.
 type Of[H Holder] struct{}
 
 func (Of[H]) matches(h Holder) bool {
@@ -42,7 +42,7 @@ func (Of[H]) matches(h Holder) bool {
 	return ok
 }
 
-// Value is that of the context given to Keep, and for an Of the holder.
+// Value returns the value of the context given to Keep, and for an Of the holder.
 func (k *keptContext) Value(key any) any {
 	if of, ok := key.(interface{ matches(Holder) bool }); ok && of.matches(k.lease.holder) {
 		return k.lease.holder
@@ -56,8 +56,8 @@ type users struct {
 	n  int
 }
 
-// KeepWhile is Keep as long as a context that was given to it lives: when the last of them has ended, the lease is
-// renewed no longer, and runs out.
+// KeepWhile is Keep, but the lease is renewed only until the last context that was given to KeepWhile has ended. Then
+// the lease expires at its deadline.
 func (l *Lease) KeepWhile(ctx context.Context) context.Context {
 	l.users.mu.Lock()
 	defer l.users.mu.Unlock()
@@ -72,7 +72,7 @@ func (l *Lease) KeepWhile(ctx context.Context) context.Context {
 	return k
 }
 
-// leave ends the renewal with the last context that it is for.
+// leave removes one user of the lease, and stops the renewal with the last one.
 func (l *Lease) leave() {
 	l.users.mu.Lock()
 	defer l.users.mu.Unlock()
@@ -84,16 +84,16 @@ func (l *Lease) leave() {
 	}
 }
 
-// use has the lease renewed until it ends, whatever the contexts of KeepWhile do.
+// use adds a user that never leaves: the lease is renewed until it ends, even after all contexts of KeepWhile.
 func (l *Lease) use() {
 	l.users.mu.Lock()
 	defer l.users.mu.Unlock()
 	l.users.n++
 }
 
-// Keep has the keeper renew the lease three times in its TTL until it ends, and returns a context that ends with ctx
-// or with the lease, with its cause. The end of ctx does not release the lease. A second Keep returns a context of
-// its own. A lease that is shorter than its TTL, such as one that was handed over, is renewed immediately.
+// Keep renews the lease three times in its TTL until it ends. It returns a context that ends with ctx, or with the
+// lease and its cause. The end of ctx does not release the lease. A second Keep returns another context. A lease that
+// is shorter than its TTL, such as one that was handed over, is renewed immediately.
 func (l *Lease) Keep(ctx context.Context) context.Context {
 	inner, cancel := context.WithCancelCause(ctx)
 	k := &keptContext{Context: inner, cancel: cancel, lease: l}
@@ -120,7 +120,7 @@ func (l *Lease) Keep(ctx context.Context) context.Context {
 	return k
 }
 
-// Kept is the first context of Keep.
+// Kept returns the first context of Keep.
 func (l *Lease) Kept() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,8 +137,8 @@ func (l *Lease) Leave() {
 	}
 }
 
-// Forget renews the lease no more, and has no clock end it: its holder has given it back by a call of its own. The
-// contexts of Keep end as those that were given to it, or by Leave or End.
+// Forget stops the renewal of the lease, and no clock ends it any more: its holder has released it by another call. The
+// contexts of Keep end with those that were given to it, or by Leave or End.
 func (l *Lease) Forget() {
 	l.mu.Lock()
 	l.forgotten = true
@@ -150,7 +150,7 @@ func (l *Lease) Forget() {
 	}
 }
 
-// follow ends k with the lease, of which it is not the first context: that one may have ended before.
+// follow ends k with the lease. k is not the first context of the lease, which may have ended before.
 func (l *Lease) follow(k *keptContext) {
 	l.mu.Lock()
 	first, over := l.kept, l.over

@@ -16,7 +16,7 @@ type Keeper struct {
 	closed bool // guarded by the lock of renewals
 }
 
-// NewKeeper returns a keeper whose leases end with the causes. Nothing is sent and nothing starts.
+// NewKeeper returns a keeper whose leases end with the causes. It sends nothing and starts no goroutine.
 func NewKeeper(client lua.Client, causes Causes) *Keeper {
 	k := &Keeper{client: client, id: client, causes: causes, clocks: readClocks}
 	if t := reflect.TypeOf(client); t != nil && !t.Comparable() {
@@ -40,7 +40,7 @@ func (k *Keeper) RenewAll() {
 	}
 }
 
-// Renew renews the lease now, if it is kept: a notification says that the server has news of it.
+// Renew renews the lease now, if it is kept. It is called after a notification that the server has changed the lease.
 func (l *Lease) Renew() {
 	l.mu.Lock()
 	kept := l.kept
@@ -52,8 +52,8 @@ func (l *Lease) Renew() {
 	}
 }
 
-// renewSooner has a kept lease that an extension made shorter renewed before it ends. Where MaxHold ends it, no renewal
-// would extend it.
+// renewSooner schedules the renewal of a kept lease that an extension made shorter, so that it is renewed before it
+// ends. It does nothing if MaxHold ends the lease.
 func (l *Lease) renewSooner() {
 	l.mu.Lock()
 	kept, at, last := l.kept, l.due(), l.isLast()
@@ -68,10 +68,10 @@ func (l *Lease) renewSooner() {
 	}
 }
 
-// due is when the lease is to be renewed: after a third of its last extension. The caller holds l.mu.
+// due returns the time of the next renewal: after a third of the last extension. The caller holds l.mu.
 func (l *Lease) due() time.Time { return l.asOf.Add(l.deadline.Sub(l.asOf) / 3) }
 
-// EndWhere ends, because of why, the leases that are kept and whose holder matches.
+// EndWhere ends the kept leases whose holder matches, with the cause why.
 func (k *Keeper) EndWhere(why error, match func(Holder) bool) {
 	renewals.mu.Lock()
 	kept := renewals.of(k)
@@ -83,7 +83,7 @@ func (k *Keeper) EndWhere(why error, match func(Holder) bool) {
 	}
 }
 
-// Close renews no lease any more. It ends none: each ends at its deadline. A round trip that has begun goes on.
+// Close stops all renewals. It ends no lease: each ends at its deadline. A round trip that has begun goes on.
 func (k *Keeper) Close() {
 	renewals.mu.Lock()
 	defer renewals.mu.Unlock()

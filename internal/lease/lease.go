@@ -1,6 +1,6 @@
-// Package lease keeps leases on behalf of the process that holds them: when a lease ends by the local clocks, why it
-// ended, the contexts that end with it, and its renewal together with the others of its server. It knows no keys and no
-// scripts: a Holder knows how its lease is extended and given back at the server.
+// Package lease keeps the leases that this process holds. It knows when a lease ends by the local clocks and why it
+// ended, ends the contexts that depend on it, and renews it together with the other leases of its server. It knows
+// neither keys nor scripts: a Holder extends and releases its lease at the server.
 package lease
 
 import (
@@ -13,18 +13,18 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Holder is the side of a lease that knows the server. The lock, the permit, the lock on a quorum and the delivery of a
+// Holder extends and releases one lease at the server. The lock, the permit, the lock on a quorum and the delivery of a
 // queue implement it.
 type Holder interface {
 	// Server names the server that has the lease. Leases of one server are renewed in one round trip; a server that
 	// hangs delays no lease of another one.
 	Server(ctx context.Context) string
-	// Extend adds to b the call that makes the lease end ttl after it runs. After b has run, outcome is nil, or an
-	// error; one that matches Causes.Lost ends the lease, after another one it is tried again.
+	// Extend adds to b the call that makes the lease end ttl after it runs. After b has run, outcome returns nil or an
+	// error. An error that matches Causes.Lost ends the lease; after any other error the extension is tried again.
 	Extend(b *lua.Batch, ttl time.Duration) (outcome func() error)
-	// Release gives the lease back. Its error matches Causes.Lost where the lease was over before.
+	// Release releases the lease at the server. Its error matches Causes.Lost if the lease was over before.
 	Release(ctx context.Context) error
-	// Ended is called after a loss, and after the server has confirmed a release: why is the loss or Causes.Released.
+	// Ended is called after a loss, and after the server has confirmed a release. why is the loss or Causes.Released.
 	Ended(why error, held time.Duration)
 }
 
@@ -34,30 +34,30 @@ type Together interface {
 	// Group is equal for the holders that one call can extend.
 	Group() any
 	// ExtendAll is Extend for all of hs, which are of one group. A holder whose outcome is nil has called
-	// Lease.Extended, with the time at which the request was sent that the server has executed.
+	// Lease.Extended with the time at which the executed request was sent.
 	ExtendAll(b *lua.Batch, hs []Together, ttl time.Duration) (outcome func(i int) error)
 }
 
 // Causes are the errors with which leases of one package end.
 type Causes struct {
-	// Lost is matched by the error of every lease that ended before its release, MaxHold too.
+	// Lost is matched by the error of every lease that ended before its release, including by MaxHold.
 	Lost error
 	// MaxHold ends a lease that was held for Terms.MaxHold.
 	MaxHold error
-	// Revoked is matched by the error of a lease that was taken away; nil where the server does not say so. It matches
-	// Lost. A repeated release that returns it released nothing.
+	// Revoked is matched by the error of a lease that was taken away. It matches Lost. It is nil if the server does not
+	// report that. A repeated release that returns it released nothing.
 	Revoked error
 	// Released ends a lease that was released.
 	Released error
 }
 
-// Terms say what a lease is on and for how long.
+// Terms are the name and the durations of a lease.
 type Terms struct {
-	// Name is what errors call it.
+	// Name is the name of the lease in errors.
 	Name string
 	// TTL is the length that each extension gives it.
 	TTL time.Duration
-	// MaxHold ends it that long after it began; zero is no limit.
+	// MaxHold ends the lease that long after it began; zero means no limit.
 	MaxHold time.Duration
 }
 
@@ -73,11 +73,11 @@ type Lease struct {
 	begun     time.Time
 	asOf      time.Time // when the last extension was sent; before one, when the lease began
 	deadline  time.Time
-	kept      *keptContext // the first that Keep made, nil before
-	over      error        // why the lease ended, nil while it has not
+	kept      *keptContext // the first context of Keep; nil before
+	over      error        // why the lease ended; nil while it holds
 	forgotten bool         // see Forget
-	released  bool         // Release was called, and has not failed
-	returning *returning   // the last Release, nil before one and after one that can be tried again
+	released  bool         // Release was called and has not failed
+	release   *release     // the last Release; nil before the first, and after one that can be tried again
 	unsure    bool         // a Release failed that the server may have executed
 }
 
@@ -90,16 +90,16 @@ func (l *Lease) Begin(k *Keeper, h Holder, t Terms, deadline time.Time) {
 	l.asOf, l.deadline = l.begun, deadline
 }
 
-// End is the local end of a lease of that length: counted from when its request was sent, and earlier by what clocks
-// may differ by.
+// End returns the local end of a lease: length after its request was sent, minus Drift.
 func End(sent time.Time, length time.Duration) time.Time { return sent.Add(length - Drift(length)) }
 
-// Drift is what two clocks may differ by after d.
+// Drift is the most that two clocks may differ after d.
 func Drift(d time.Duration) time.Duration { return d / 1000 }
 
-// InTime makes an attempt to acquire, and another one where what it acquired is over when the answer comes: the runtime
-// has repeated the call through an outage, and the lease counts from the first time that it was sent. The same token
-// has the lease still, or gets it anew. until is the end of what the attempt acquired, zero where that is nothing.
+// InTime calls attempt, which tries to acquire a lease and returns its local end, or zero if it acquired nothing. If
+// the lease is over when attempt returns, InTime calls it once more. That happens when the runtime retried the call
+// through an outage: the lease counts from the first time that the call was sent. The second attempt with the same
+// token keeps the lease or acquires it anew.
 func InTime(attempt func(sent time.Time) (until time.Time)) {
 	for range 2 {
 		if until := attempt(time.Now()); until.IsZero() || Left(until) > 0 {
@@ -115,21 +115,21 @@ func (l *Lease) Deadline() time.Time {
 	return l.deadline
 }
 
-// Err is nil while the lease holds by the local clocks, which it reads itself, and the cause of its end after that.
+// Err reads the local clocks. It returns nil while the lease holds by them, and then the cause of its end.
 func (l *Lease) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.errAt(l.keeper.clocks())
 }
 
-// Left is the time from now until at, by the clock that says less.
+// Left returns the time from now until at: the smaller of the times by the monotonic and by the wall clock.
 func Left(at time.Time) time.Duration {
 	now := time.Now()
 	return left(at, now, now.Round(0))
 }
 
-// left is the time from now to at, by the monotonic or by the wall clock, whichever says less: the monotonic clock
-// stands still while the machine is suspended, and the wall clock may be set back.
+// left returns the smaller of the times from now to at by the monotonic and by the wall clock. The monotonic clock
+// stops while the machine is suspended, and the wall clock may be set back.
 func left(at, mono, wall time.Time) time.Duration {
 	return min(at.Sub(mono), at.Round(0).Sub(wall))
 }
@@ -152,13 +152,13 @@ func (l *Lease) maxHold(mono, wall time.Time) bool {
 	return l.terms.MaxHold > 0 && left(l.begun.Add(l.terms.MaxHold), mono, wall) <= 0
 }
 
-// isLast reports whether MaxHold allows no extension beyond the deadline.
+// isLast reports whether MaxHold forbids an extension beyond the deadline.
 func (l *Lease) isLast() bool {
 	t := &l.terms
 	return t.MaxHold > 0 && l.deadline.Add(Drift(t.TTL)+time.Millisecond).Sub(l.begun) >= t.MaxHold
 }
 
-// length is how long an extension makes the lease: at most what MaxHold allows.
+// length returns the length of an extension: the TTL, or less if MaxHold ends earlier.
 func (l *Lease) length(now time.Time) time.Duration {
 	ttl := l.terms.TTL
 	if most := l.terms.MaxHold; most > 0 {
@@ -167,13 +167,13 @@ func (l *Lease) length(now time.Time) time.Duration {
 	return ttl
 }
 
-// Extend extends the lease in a round trip of its own. A lease that is over stays over.
+// Extend extends the lease in a round trip of its own. It does not extend a lease that is over.
 func (l *Lease) Extend(ctx context.Context) error {
 	mono, wall := l.keeper.clocks()
 	l.mu.Lock()
 	err, ttl := l.errAt(mono, wall), l.length(mono)
 	l.mu.Unlock()
-	if errors.Is(err, l.keeper.causes.Released) { // also one whose Release failed: nobody relies on it any more
+	if errors.Is(err, l.keeper.causes.Released) { // also if the Release failed: no one relies on the lease any more
 		return fmt.Errorf("%w: %q: %w", l.keeper.causes.Lost, l.terms.Name, err)
 	}
 	if err != nil {
@@ -188,11 +188,11 @@ func (l *Lease) Extend(ctx context.Context) error {
 	return l.Extended(mono, ttl)
 }
 
-// failed ends the lease if its extension says that it is lost.
+// failed ends the lease if the error of its extension says that it is lost.
 func (l *Lease) failed(err error) error {
 	if errors.Is(err, l.keeper.causes.Lost) {
 		l.mu.Lock()
-		released := l.released // meanwhile, so it is no loss
+		released := l.released // meanwhile: this is no loss
 		l.mu.Unlock()
 		if !released {
 			l.End(err)
@@ -201,8 +201,9 @@ func (l *Lease) failed(err error) error {
 	return err
 }
 
-// Extended moves the end of the lease after an extension that was sent at sent: later ones count. A lease that is over
-// by now stays over although the server had it longer: a check may have said so.
+// Extended moves the end of the lease after an extension that was sent at sent. It ignores an extension that was sent
+// before the last one. A lease that is over by now stays over even if the server extended it: its holder may have seen
+// that it was over.
 func (l *Lease) Extended(sent time.Time, length time.Duration) error {
 	lost := l.move(sent, length)
 	switch {
@@ -231,7 +232,7 @@ func (l *Lease) move(sent time.Time, length time.Duration) (lost error) {
 	return nil
 }
 
-// mayEnd is how long from now the lease may be over.
+// mayEnd returns the time from now to the earliest possible end of the lease.
 func (l *Lease) mayEnd() time.Duration {
 	mono, wall := l.keeper.clocks()
 	d := left(l.deadline, mono, wall)
@@ -241,7 +242,7 @@ func (l *Lease) mayEnd() time.Duration {
 	return max(d, 0)
 }
 
-// End ends the lease, with its contexts, because of why. The first cause counts.
+// End ends the lease and its contexts with the cause why. Only the first call has an effect.
 func (l *Lease) End(why error) {
 	l.mu.Lock()
 	first := l.over == nil
@@ -262,7 +263,7 @@ func (l *Lease) End(why error) {
 	}
 }
 
-// ended reports whether the end of the lease was noticed.
+// ended reports whether End was called.
 func (l *Lease) ended() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,9 +10,10 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Release ends the lease and gives it back at the server, under a Detached context. One that is called while another is
-// under way waits for it and returns the same; so does one after a Release that returned nil, or an error that matches
-// Causes.Lost, which says that the lease was over before. After another error Release can be called again.
+// Release ends the lease and releases it at the server, under a Detached context. A Release that is called while
+// another is under way waits for it and returns the same error. After a Release that returned nil or an error that
+// matches Causes.Lost (the lease was over before), every later Release returns the same. After any other error Release
+// can be called again.
 func (l *Lease) Release(ctx context.Context) error {
 	mono, wall := l.keeper.clocks()
 	l.mu.Lock()
@@ -25,7 +26,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	} else {
 		l.End(l.keeper.causes.Released)
 	}
-	r, first := l.theRelease()
+	r, first := l.joinRelease()
 	if !first {
 		if leave, ok := ctx.Value(Waits{}).(func()); ok {
 			leave()
@@ -33,12 +34,12 @@ func (l *Lease) Release(ctx context.Context) error {
 		<-r.over
 		return r.err
 	}
-	r.err = l.failedRelease(l.giveBack(ctx, lost))
+	r.err = l.failedRelease(l.releaseAtServer(ctx, lost))
 	close(r.over)
 	switch {
 	case r.err == nil:
 		l.holder.Ended(l.keeper.causes.Released, held)
-	case !l.lost(lost) && l.lost(r.err): // else End has reported it
+	case !l.lost(lost) && l.lost(r.err): // otherwise End has reported the loss
 		l.holder.Ended(r.err, held)
 	}
 	return r.err
@@ -47,11 +48,11 @@ func (l *Lease) Release(ctx context.Context) error {
 // lost reports whether err says that the lease was over before its release.
 func (l *Lease) lost(err error) bool { return errors.Is(err, l.keeper.causes.Lost) }
 
-// Waits is the context key of a func() that a Release calls before it waits for another one of its lease: what waits
-// for the call of this one, such as a round trip of several, must not wait for that.
+// Waits is the context key of a func() that a Release calls before it waits for another Release of its lease. A round
+// trip of several releases, which waits for the call of each, must not wait for that one.
 type Waits struct{}
 
-// failedRelease is the error of a Release: with the cure, where the server may have the lease still.
+// failedRelease returns the error of a Release. It names the cure if the server may still have the lease.
 func (l *Lease) failedRelease(err error) error {
 	if err == nil {
 		return nil
@@ -64,24 +65,25 @@ func (l *Lease) failedRelease(err error) error {
 	return err
 }
 
-// returning is a Release that is under way, or was the last one.
-type returning struct {
+// release is a Release that is under way, or the last one.
+type release struct {
 	over chan struct{} // closed when err is set
 	err  error
 }
 
-// theRelease is the Release that is under way or has an outcome that stays, or else a new one, which its caller makes.
-func (l *Lease) theRelease() (r *returning, first bool) {
+// joinRelease returns the Release that is under way or whose result is final. If there is none, it returns a new one,
+// and the caller must perform it.
+func (l *Lease) joinRelease() (r *release, first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if first = l.returning == nil; first {
-		l.returning = &returning{over: make(chan struct{})}
+	if first = l.release == nil; first {
+		l.release = &release{over: make(chan struct{})}
 	}
-	return l.returning, first
+	return l.release, first
 }
 
-// giveBack gives the lease back at the server; lost is why it was over before, by the local clock.
-func (l *Lease) giveBack(ctx context.Context, lost error) error {
+// releaseAtServer releases the lease at the server. lost is why it was over before by the local clocks, or nil.
+func (l *Lease) releaseAtServer(ctx context.Context, lost error) error {
 	last := Detach(ctx)
 	err := l.holder.Release(last)
 	revoked := l.keeper.causes.Revoked
@@ -92,7 +94,7 @@ func (l *Lease) giveBack(ctx context.Context, lost error) error {
 		err = nil // an earlier attempt released it, and its reply was lost
 	}
 	if err != nil && !l.lost(err) {
-		l.released, l.returning = false, nil // so that it can be tried again
+		l.released, l.release = false, nil // it can be tried again
 		l.unsure = l.unsure || errors.Is(err, lua.ErrOutcomeUnknown)
 	}
 	l.mu.Unlock()
@@ -127,7 +129,7 @@ func (l *Lease) Run(ctx context.Context, f func(context.Context) error) (err err
 	return f(l.Keep(ctx))
 }
 
-// Detached is the context of a call that cleans up: it has the values of the caller's context and not its end. The
+// Detached is the context of a call that cleans up: it has the values of the caller's context, without its end. The
 // runtime bounds a call without a deadline by 10 s.
 type Detached struct {
 	values context.Context
@@ -146,7 +148,7 @@ func (*Detached) Done() <-chan struct{} { return nil }
 // Err is nil.
 func (*Detached) Err() error { return nil }
 
-// Value is the caller's, and for resent.Key the context itself.
+// Value returns the caller's value, and for send.ResentKey the context itself.
 func (d *Detached) Value(key any) any {
 	if key == (send.ResentKey{}) {
 		return d
@@ -154,5 +156,5 @@ func (d *Detached) Value(key any) any {
 	return d.values.Value(key)
 }
 
-// NoteResent is called when the reply answers a repeat of a call.
+// NoteResent is called when the reply answers a retry of the call.
 func (d *Detached) NoteResent() { d.resent = true }

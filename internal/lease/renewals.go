@@ -24,32 +24,32 @@ type serverKey struct {
 type server struct {
 	key   serverKey
 	due   dueHeap
-	wakes time.Time     // when the goroutine picks next
-	wake  chan struct{} // has it pick now
+	wakes time.Time     // when the goroutine looks for due leases next
+	wake  chan struct{} // makes it look now
 	slots chan struct{} // taken by the round trips in flight
 }
 
-// add renews the lease of c for the first time at that time.
+// add schedules the first renewal of the lease of c.
 func (r *registry) add(c *keptContext, at time.Time) {
 	l := c.lease
 	name := l.holder.Server(c.Context)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if l.ended() || l.keeper.closed {
-		return // since Keep looked; nobody would remove it
+		return // since Keep checked; nothing would remove it
 	}
-	r.place(c, serverKey{l.keeper.id, name}, at)
+	r.assign(c, serverKey{l.keeper.id, name}, at)
 }
 
-// place gives the lease to a server. The caller holds the lock.
-func (r *registry) place(c *keptContext, key serverKey, at time.Time) {
+// assign gives the lease to a server. The caller holds the lock.
+func (r *registry) assign(c *keptContext, key serverKey, at time.Time) {
 	s := r.servers[key]
 	if s == nil {
 		s = &server{key: key, wake: make(chan struct{}, 1), slots: make(chan struct{}, maxInFlight)}
 		r.servers[key] = s
-		s.wakes = time.Now() // it picks as it starts
+		s.wakes = time.Now() // it looks as it starts
 		go s.run()
-		time.AfterFunc(maxSleep, s.endOver)
+		time.AfterFunc(maxSleep, s.endExpired)
 	}
 	c.server, c.next = s, at
 	heap.Push(&s.due, c)
@@ -58,7 +58,7 @@ func (r *registry) place(c *keptContext, key serverKey, at time.Time) {
 	}
 }
 
-// remove renews the lease no more.
+// remove stops the renewal of the lease.
 func (r *registry) remove(c *keptContext) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,7 +67,7 @@ func (r *registry) remove(c *keptContext) {
 	}
 }
 
-// of lists what the keeper keeps. The caller holds the lock.
+// of returns the contexts of the keeper's leases. The caller holds the lock.
 func (r *registry) of(k *Keeper) (kept []*keptContext) {
 	for key, s := range r.servers {
 		if key.of != k.id {
@@ -88,7 +88,7 @@ func (s *server) remove(c *keptContext) {
 	c.server = nil
 }
 
-// schedule renews the lease at that time. The caller holds the lock.
+// schedule sets the time of the next renewal. The caller holds the lock.
 func (s *server) schedule(c *keptContext, at time.Time) {
 	c.next = at
 	heap.Fix(&s.due, c.index)
@@ -97,7 +97,7 @@ func (s *server) schedule(c *keptContext, at time.Time) {
 	}
 }
 
-// signal has the goroutine pick what is due.
+// signal wakes the goroutine to renew the leases that are due.
 func (s *server) signal() {
 	select {
 	case s.wake <- struct{}{}:
@@ -105,23 +105,23 @@ func (s *server) signal() {
 	}
 }
 
-// move gives the lease to the server of that name, for renewal now: its slot has moved.
+// move gives the lease to the server of that name, and renews it now: its hash slot has moved.
 func (r *registry) move(c *keptContext, name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s := c.server; s != nil {
 		s.remove(c)
-		r.place(c, serverKey{s.key.of, name}, time.Now())
+		r.assign(c, serverKey{s.key.of, name}, time.Now())
 	}
 }
 
-// endOver ends the leases of which a clock says that they are over: no timer does so when the machine was suspended. It
-// looks again after maxSleep, while the server has leases: neither a round trip nor a holder that hangs delays that.
-func (s *server) endOver() {
+// endExpired ends the leases that are over by a clock: timers do not count the time in which the machine was suspended.
+// It runs again after maxSleep while the server has leases. Neither a slow round trip nor a slow holder delays it.
+func (s *server) endExpired() {
 	over := make(map[*Lease]error)
 	renewals.mu.Lock()
 	if renewals.servers[s.key] == s {
-		time.AfterFunc(maxSleep, s.endOver)
+		time.AfterFunc(maxSleep, s.endExpired)
 	}
 	for _, c := range s.due {
 		if err := c.lease.Err(); err != nil {

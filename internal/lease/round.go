@@ -16,19 +16,19 @@ const (
 	maxRoundTrip = 5 * time.Second
 	// maxInFlight bounds the round trips to one server that have no answer.
 	maxInFlight = 4
-	// maxSleep is the longest time between two looks at the clocks, and between two at what is due.
+	// maxSleep bounds the time between two checks of the clocks, and between two checks for due leases.
 	maxSleep = 500 * time.Millisecond
 )
 
-// retryAfter is how long after an attempt without an answer the next one is made.
+// retryAfter returns the time between an attempt without an answer and the next one.
 func retryAfter(ttl time.Duration) time.Duration {
 	return max(min(ttl/10, time.Second), time.Millisecond)
 }
 
-// slack is how much earlier than due a lease is renewed together with others.
+// slack returns how much earlier than due a lease may be renewed together with others.
 func slack(ttl time.Duration) time.Duration { return min(ttl/30, retryAfter(ttl)/2) }
 
-// run renews while there is a lease to keep.
+// run renews leases until the server has none.
 func (s *server) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -49,8 +49,9 @@ func (s *server) run() {
 	}
 }
 
-// pick returns what is due, with what is due soon, or says how long until something is. What it returns is due again
-// after retryAfter: an answer postpones that. Without leases the goroutine ends.
+// pick returns the leases that are due now or within their slack, or the time until one is. The leases that it returns
+// are due again after retryAfter, unless an answer postpones that. idle reports that the server has no lease: the
+// goroutine ends.
 func (s *server) pick() (batch []*keptContext, wait time.Duration, idle bool) {
 	renewals.mu.Lock()
 	defer renewals.mu.Unlock()
@@ -76,8 +77,8 @@ func (s *server) pick() (batch []*keptContext, wait time.Duration, idle bool) {
 	return batch, 0, false
 }
 
-// send renews a batch. It leaves a round trip that takes too long behind: its outcomes count when they come, and
-// meanwhile the leases are renewed in another one, on another connection.
+// send renews a batch. It does not wait for a round trip that takes too long: that one's results count when they
+// arrive, and meanwhile the leases are renewed in another round trip, on another connection.
 func (s *server) send(batch []*keptContext) {
 	late := time.Second
 	here := batch[:0]
@@ -111,11 +112,11 @@ func (s *server) send(batch []*keptContext) {
 type extension struct {
 	kept    *keptContext
 	length  time.Duration
-	moves   bool // the holder moves the end of the lease
+	moves   bool // the holder calls Lease.Extended
 	outcome func() error
 }
 
-// renew extends a batch in one round trip, and takes in the outcome of each.
+// renew extends a batch in one round trip, and applies the result of each extension.
 func renew(batch []*keptContext) {
 	sent := time.Now()
 	b := lua.NewBatch(batch[0].lease.keeper.client)
@@ -136,12 +137,12 @@ func renew(batch []*keptContext) {
 		if err == nil {
 			e.kept.renewed(e.length)
 		} else if errors.Is(err, l.keeper.causes.Lost) {
-			renewals.remove(e.kept) // released meanwhile, else it has ended
+			renewals.remove(e.kept) // it was released meanwhile, or it has ended
 		}
 	}
 }
 
-// renewed says when the lease is due again, after a renewal of that length. A shorter extension may have come after it.
+// renewed schedules the next renewal after one of that length. A shorter extension may have come after it.
 func (c *keptContext) renewed(length time.Duration) {
 	l := c.lease
 	l.mu.Lock()
@@ -157,7 +158,7 @@ func (c *keptContext) renewed(length time.Duration) {
 	}
 }
 
-// fill adds the calls of a batch to b: one for each lease, or for each group of leases.
+// fill adds the calls of a batch to b: one for each lease, or one for each group of leases.
 func fill(b *lua.Batch, batch []*keptContext, sent time.Time) []extension {
 	extensions := make([]extension, 0, len(batch))
 	type groupKey struct {

@@ -15,7 +15,7 @@ type Setting struct {
 	Value, Min time.Duration
 }
 
-// CheckSettings returns a lua.ErrOutOfRange that names the first setting out of range.
+// CheckSettings returns a lua.ErrOutOfRange for the first setting out of range.
 func CheckSettings(all ...Setting) error {
 	for _, s := range all {
 		if s.Value < s.Min || s.Value > longest {

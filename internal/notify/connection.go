@@ -23,13 +23,13 @@ type connection struct {
 	mu      sync.Mutex
 	ps      *redis.PubSub
 	opened  time.Time
-	renewed bool // ps was closed to make another one
+	renewed bool // ps was closed in order to be replaced
 	topics  map[string]*topic
 	leaving map[string][]*Hub // hubs that left a channel, in order, until the server has confirmed that
 	failed  error             // why the last connection received nothing
 	ended   bool
 
-	comparing clock.Backoff // the time between two comparisons
+	comparing clock.Backoff // the delay between two comparisons
 }
 
 // topic is one channel, from the first Subscribe to the last Unsubscribe. resolved is closed when it is up or has
@@ -37,9 +37,9 @@ type connection struct {
 type topic struct {
 	shard    bool
 	up       bool
-	again    bool // it was up before, here or on the slot's former server
-	asked    bool // on the current connection
-	waits    bool // the server has refused it, and is to be asked again
+	again    bool // it was up before, here or on the former server of its hash slot
+	asked    bool // the request was sent on the current connection
+	waits    bool // the server has refused it, and a timer will ask again
 	err      error
 	resolved chan struct{}
 }
@@ -52,7 +52,7 @@ func (c *connection) confirmed(channel string) bool {
 	return t != nil && t.up
 }
 
-// state is that of the channel's subscription: whether it is confirmed, and else why the last attempt failed.
+// state reports whether the channel's subscription is confirmed, and if not, why the last attempt failed.
 func (c *connection) state(channel string) (up bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,8 +62,8 @@ func (c *connection) state(channel string) (up bool, err error) {
 	return false, nil
 }
 
-// add creates the topic, so that messages of the channel count from now on. Like drop it is called under the
-// exchange's lock, so no topic is dropped that another caller subscribes to since.
+// add creates the topic. Like drop it is called under the exchange's lock, so that drop removes no topic to which
+// another caller has subscribed meanwhile.
 func (c *connection) add(channel string, shard, again bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,14 +72,14 @@ func (c *connection) add(channel string, shard, again bool) {
 	}
 }
 
-// subscribe subscribes, if the topic is not, and returns when that is confirmed. If the last attempt failed it returns
-// the error without waiting for the next: a user without permission to subscribe would wait each time, and can poll
-// instead.
+// subscribe subscribes to the topic unless it is up, and returns when the server has confirmed that. If the connection
+// failed last time, subscribe returns that error without waiting for the next attempt: a caller without permission to
+// subscribe can poll instead of waiting each time.
 func (c *connection) subscribe(ctx context.Context, channel string) error {
 	c.mu.Lock()
 	t := c.topics[channel]
 	switch {
-	case t == nil || c.ended: // dropped, as the slot moved again
+	case t == nil || c.ended: // dropped: the hash slot has moved again
 		c.mu.Unlock()
 		return ErrClosed
 	case t.up:
@@ -105,17 +105,17 @@ func (c *connection) subscribe(ctx context.Context, channel string) error {
 	return t.err
 }
 
-// ask asks the server for the topic, unless it was asked or there is no connection. The caller holds the lock.
+// ask requests the subscription, unless it was requested or there is no connection. The caller holds the lock.
 func (c *connection) ask(channel string, t *topic) {
 	if c.ps != nil && !t.asked {
 		t.asked = true
-		c.requests.place(c.ps, request{subscribing, channel, t})
-		go c.requests.flush() // the caller can leave while it dials
+		c.requests.add(c.ps, request{subscribing, channel, t})
+		go c.requests.flush() // it may dial: the caller can return before
 	}
 }
 
-// drop deletes the topic, and unsubscribes at the server in the background: nobody who leaves a channel waits for a
-// dial. Messages that are on their way still reach the hub, unless that is nil.
+// drop deletes the topic, and unsubscribes at the server in the background, so that the caller does not wait for a
+// dial. Messages that arrive before the server confirms that still reach the hub, unless it is nil.
 func (c *connection) drop(channel string, h *Hub) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,23 +132,24 @@ func (c *connection) drop(channel string, h *Hub) {
 		return
 	}
 	c.leaving[channel] = append(c.leaving[channel], h)
-	c.requests.place(c.ps, request{unsubscribing, channel, t})
+	c.requests.add(c.ps, request{unsubscribing, channel, t})
 	go c.requests.flush()
 }
 
-// How long to wait between two connections. After a break the wait is short, because waiters miss messages; where the
-// server refuses a subscription it is long.
+// The delays between two connections. After a connection breaks the delay is short, because waiters miss messages.
+// After the server has refused a subscription it is long.
 const (
 	firstWait   = 10 * time.Millisecond
 	brokenWait  = 250 * time.Millisecond
 	refusedWait = 5 * time.Second
 )
 
-// ErrRenewed is why a connection ended whose server did not get the messages of its channels any more.
+// ErrRenewed is the error of a connection that was replaced because its server no longer received the messages of its
+// channels.
 var ErrRenewed = errors.New("the subscription receives none of its messages, and is made again")
 
-// run keeps a subscription open, reconnecting, until ctx ends, the client is closed, or the connection is broken and no
-// channel needs it.
+// run keeps the connection open and reconnects. It returns when ctx ends, when the client is closed, or when the
+// connection is broken and no channel needs it.
 func (c *connection) run(ctx context.Context) {
 	retry := clock.Backoff{First: firstWait, Last: brokenWait}
 	for ctx.Err() == nil {
@@ -174,8 +175,8 @@ func (c *connection) run(ctx context.Context) {
 	c.disconnected(ErrClosed, false, true)
 }
 
-// renew replaces the connection, at most once a second: else it returns false. It does not wait for one that is being
-// dialed.
+// renew replaces the connection. If the connection is younger than a second, renew returns false. It does not wait for
+// a dial.
 func (c *connection) renew() bool {
 	c.mu.Lock()
 	ps := c.ps
@@ -201,13 +202,13 @@ func (c *connection) wasRenewed() bool {
 	return was
 }
 
-// open subscribes to all topics. It dials outside the lock, so that a Subscribe can give up meanwhile.
+// open subscribes to all topics. It dials outside the lock, so that a Subscribe whose context ends can return.
 func (c *connection) open(ctx context.Context) *redis.PubSub {
 	ps := c.client.Subscribe(ctx)
 	c.requests.reset(ps)
 	c.mu.Lock()
 	for channel, t := range c.topics {
-		c.requests.place(ps, request{subscribing, channel, t})
+		c.requests.add(ps, request{subscribing, channel, t})
 		t.asked = true
 	}
 	c.ps, c.opened = ps, time.Now()
@@ -216,13 +217,13 @@ func (c *connection) open(ctx context.Context) *redis.PubSub {
 	return ps
 }
 
-// receive returns when the connection is broken, and whether it received anything.
+// receive receives until the connection is broken, and reports whether it received anything.
 func (c *connection) receive(ctx context.Context, ps *redis.PubSub) (received bool, err error) {
 	comparing, end := context.WithCancel(ctx)
 	defer end()
 	go c.compare(comparing, ps)
 	w := newWatch(ps, func() {
-		c.requests.place(ps, request{kind: pinging})
+		c.requests.add(ps, request{kind: pinging})
 		c.requests.flush()
 	})
 	for {
@@ -252,9 +253,9 @@ func (c *connection) receive(ctx context.Context, ps *redis.PubSub) (received bo
 	}
 }
 
-// subscription takes the confirmation of a begin or an end.
+// subscription handles the confirmation of a SUBSCRIBE or an UNSUBSCRIBE.
 func (c *connection) subscription(m *redis.Subscription) error {
-	if m.Kind == "sunsubscribe" && !c.requests.asked(m.Channel) {
+	if m.Kind == "sunsubscribe" && !c.requests.endsNext(m.Channel) {
 		c.moved(m.Channel)
 		return nil
 	}
@@ -272,7 +273,7 @@ func (c *connection) subscription(m *redis.Subscription) error {
 	return err
 }
 
-// moved ends the subscription of a sharded channel whose slot the server does not have any more.
+// moved ends the subscription of a sharded channel whose hash slot the server no longer has.
 func (c *connection) moved(channel string) {
 	c.mu.Lock()
 	t := c.topics[channel]
@@ -283,7 +284,7 @@ func (c *connection) moved(channel string) {
 	c.lost(channel, errMoved)
 }
 
-// lost reports a channel whose subscription is not confirmed, or has ended, unless another connection has it by now.
+// lost reports that the channel's subscription failed or has ended, unless another connection has the channel now.
 func (c *connection) lost(channel string, err error) {
 	if c.exchange.connectionOf(channel) != c {
 		return
@@ -293,12 +294,12 @@ func (c *connection) lost(channel string, err error) {
 	}
 }
 
-// message passes a message to the hubs that subscribe to its channel, or that did until a moment ago.
+// message passes a message to the hubs that subscribe to its channel, or else to those that are leaving it.
 func (c *connection) message(channel, message string) {
 	hubs := c.exchange.users(channel)
 	if len(hubs) == 0 {
 		c.mu.Lock()
-		hubs = c.left(channel)
+		hubs = c.leavingHubs(channel)
 		c.mu.Unlock()
 	}
 	for _, h := range hubs {
@@ -306,8 +307,8 @@ func (c *connection) message(channel, message string) {
 	}
 }
 
-// left are the hubs that left the channel and whose Unsubscribe has no answer, each once.
-func (c *connection) left(channel string) (hubs []*Hub) {
+// leavingHubs returns the hubs that left the channel and whose Unsubscribe has no answer, each once.
+func (c *connection) leavingHubs(channel string) (hubs []*Hub) {
 	for _, h := range c.leaving[channel] {
 		if h != nil && !slices.Contains(hubs, h) {
 			hubs = append(hubs, h)
@@ -316,7 +317,8 @@ func (c *connection) left(channel string) (hubs []*Hub) {
 	return hubs
 }
 
-// confirm takes the confirmation of a topic. If it was dropped since, another topic of the channel waits for its own.
+// confirm handles the confirmation of a topic. If the topic was dropped meanwhile, a newer topic of the channel waits
+// for its own confirmation.
 func (c *connection) confirm(channel string, t *topic) {
 	c.mu.Lock()
 	if c.topics[channel] != t || t.up {
@@ -335,7 +337,7 @@ func (c *connection) confirm(channel string, t *topic) {
 	}
 }
 
-// unsubscribed forgets the hub that left the channel first: a message for it can come no more.
+// unsubscribed forgets the hub that left the channel first: no message for it can arrive any more.
 func (c *connection) unsubscribed(channel string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -352,7 +354,7 @@ func (c *connection) disconnected(err error, received, ended bool) {
 	}
 }
 
-// broken notes that the connection is. It returns its channels, and the reason.
+// broken notes that the connection is broken. It returns its channels and the reason.
 func (c *connection) broken(err error, received, ended bool) (channels []string, reason error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,17 +12,17 @@ import (
 	"github.com/luatomic/luatomic/internal/clock"
 )
 
-// The server of a channel can be replaced while the old one lives on. A Sentinel names another master, and demotes the
-// old one seconds later, or cannot reach it; a name leads to another address; a slot moves; a shard of a Ring is back.
-// go-redis then sends commands to the new server, but leaves a subscription where it is. The old server answers its
-// PINGs, and no message comes. So the connection compares the two servers.
+// The server of a channel can be replaced while the old one is still up. A Sentinel names another master, and demotes
+// the old one seconds later or cannot reach it; a host name resolves to another address; a hash slot moves; a shard of
+// a Ring is back. Then go-redis sends commands to the new server, but leaves a subscription at the old one, which
+// answers PINGs and receives no messages. So the connection compares the two servers.
 
-// lastCompare is the longest time between two comparisons where new connections do not help: a proxy may count no
-// subscriber.
+// lastCompare is the longest delay between two comparisons. It is reached when a new connection does not help: behind a
+// proxy, the server may count no subscriber.
 const lastCompare = time.Minute
 
-// compare moves subscriptions to the server to which the commands of the client go. It ends with ctx, and where the
-// user may not ask that server: then a waiter notices what it has missed when it checks.
+// compare moves subscriptions to the server that receives the commands of the client. It returns when ctx ends, or when
+// the user has no permission to ask that server: then a waiter notices a missed message at its next check.
 func (c *connection) compare(ctx context.Context, ps *redis.PubSub) {
 	for more := true; more && clock.Sleep(ctx, c.untilCompare()); {
 		if c.name == "" {
@@ -33,20 +33,20 @@ func (c *connection) compare(ctx context.Context, ps *redis.PubSub) {
 	}
 }
 
-// compareByName is for a client that knows the server of each channel.
+// compareByName compares the servers by name, for a client that knows the server of each channel.
 func (c *connection) compareByName(ctx context.Context) {
 	for _, channel := range c.channels() {
 		for _, h := range c.exchange.users(channel) {
-			if !h.InPlace(ctx, channel) {
-				h.Place(channel)
+			if !h.Current(ctx, channel) {
+				h.Relocate(channel)
 			}
 		}
 	}
 	c.compared()
 }
 
-// compareByCount is for a client of one server: it asks, through the client, whether the server of the commands has one
-// of the subscriptions, and else replaces the connection. It returns false where it need not ask again.
+// compareByCount is for a client of one server. It asks, through the client, whether the server of the commands has one
+// of the subscriptions. If not, it replaces the connection. It returns false if it need not ask again.
 func (c *connection) compareByCount(ctx context.Context, ps *redis.PubSub) (more bool) {
 	channel, t := c.anyUp()
 	if t == nil {
@@ -61,18 +61,18 @@ func (c *connection) compareByCount(ctx context.Context, ps *redis.PubSub) (more
 		c.renew()
 		return false
 	}
-	c.compared() // a server that does not answer is the concern of PING
+	c.compared() // PING detects a server that does not answer
 	return true
 }
 
-// channels are those of the connection.
+// channels returns the channels of the connection.
 func (c *connection) channels() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Collect(maps.Keys(c.topics))
 }
 
-// untilCompare is the time until the next comparison.
+// untilCompare returns the time until the next comparison.
 func (c *connection) untilCompare() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,7 +86,7 @@ func (c *connection) compared() {
 	c.comparing.Reset()
 }
 
-// anyUp is a channel that is subscribed; nil for none.
+// anyUp returns a channel whose subscription is confirmed, with its topic; nil for none.
 func (c *connection) anyUp() (channel string, _ *topic) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -20,7 +20,7 @@ type register struct {
 	byClient map[any]*exchange
 }
 
-// exchange is what the hubs of a client share: a connection to each server, and who subscribes to what.
+// exchange has what the hubs of a client share: a connection to each server, and the subscribers of each channel.
 type exchange struct {
 	id   any // the client, without its guard
 	hubs int
@@ -31,8 +31,8 @@ type exchange struct {
 	closed        bool
 }
 
-// subscription counts the Subscribes of a channel and has its connection. hubs are the users, in a slice that is
-// replaced and never changed.
+// subscription counts the Subscribes of a channel by hub, and has the channel's connection. hubs are the users, in a
+// slice that is replaced and never changed.
 type subscription struct {
 	users      map[*Hub]int
 	hubs       []*Hub
@@ -61,7 +61,7 @@ func (r *register) join(h *Hub) *exchange {
 	return x
 }
 
-// leave ends what the hub subscribes to. The last hub closes the connections.
+// leave ends the subscriptions of the hub. The last hub closes the connections.
 func (x *exchange) leave(h *Hub) {
 	exchanges.mu.Lock()
 	x.hubs--
@@ -99,7 +99,7 @@ func (x *exchange) add(h *Hub, channel string) {
 	s.hubs = slices.Collect(maps.Keys(s.users))
 }
 
-// assign gives the channel to the connection of that name, which it opens if necessary.
+// assign gives the channel to the connection to the server of that name, which it opens if necessary.
 func (x *exchange) assign(node redis.UniversalClient, name, channel string) (*connection, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -131,7 +131,7 @@ func (x *exchange) assign(node redis.UniversalClient, name, channel string) (*co
 	return c, nil
 }
 
-// retire drops a connection that no channel needs, and reports that it has. Its server may be gone for good.
+// retire removes the connection if no channel needs it, and reports whether that is so. Its server may never return.
 func (x *exchange) retire(c *connection) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -144,7 +144,7 @@ func (x *exchange) retire(c *connection) bool {
 	return !needed
 }
 
-// forget drops a connection that has ended.
+// forget removes a connection that has ended.
 func (x *exchange) forget(c *connection) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -180,7 +180,7 @@ func (x *exchange) removeAll(h *Hub) {
 	}
 }
 
-// removeUser takes the hub from the users of the channel. The caller holds the lock.
+// removeUser removes the hub from the users of the channel. The caller holds the lock.
 func (x *exchange) removeUser(h *Hub, channel string, s *subscription) {
 	delete(s.users, h)
 	s.hubs = slices.Collect(maps.Keys(s.users))
@@ -199,7 +199,7 @@ func (x *exchange) removeUser(h *Hub, channel string, s *subscription) {
 	}
 }
 
-// users are the hubs that subscribe to the channel.
+// users returns the hubs that subscribe to the channel.
 func (x *exchange) users(channel string) []*Hub {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -210,7 +210,7 @@ func (x *exchange) users(channel string) []*Hub {
 	return s.hubs
 }
 
-// connectionOf is the connection of the channel, nil for none.
+// connectionOf returns the connection of the channel; nil for none.
 func (x *exchange) connectionOf(channel string) *connection {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -220,8 +220,8 @@ func (x *exchange) connectionOf(channel string) *connection {
 	return nil
 }
 
-// wanted reports whether the hub subscribes to the channel.
-func (x *exchange) wanted(h *Hub, channel string) bool {
+// hasSubscriber reports whether the hub subscribes to the channel.
+func (x *exchange) hasSubscriber(h *Hub, channel string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := x.subscriptions[channel]

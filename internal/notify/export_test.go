@@ -7,19 +7,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// NoticedWithin is after how much silence a connection is given up, at most.
-const NoticedWithin = pingEvery + pingTimeout + lastLook
+// NoticedWithin is the longest time without an answer after which a connection is closed.
+const NoticedWithin = pingEvery + pingTimeout + finalRead
 
-// LastPlace is the longest delay before a hub looks for a server again.
-const LastPlace = lastPlace
+// MaxSearchWait is the longest delay before a hub looks for a server again.
+const MaxSearchWait = maxSearchWait
 
-// LoseElsewhere has a connection report the end of a subscription that is on another connection by now.
+// LoseElsewhere makes a connection report the end of a subscription that another connection has now.
 func (h *Hub) LoseElsewhere(channel string) {
 	c := &connection{exchange: h.attached()}
 	c.lost(channel, errMoved)
 }
 
-// Overdue returns the receive of a watch whose time for the answer to its PING is over at each call, as after a pause
+// Overdue returns the receive of a watch. At each call the time for the answer to its PING is over, as after a pause
 // of the process.
 func Overdue(ps *redis.PubSub) (next func(context.Context) (any, error)) {
 	w := newWatch(ps, func() {})
@@ -29,7 +29,7 @@ func Overdue(ps *redis.PubSub) (next func(context.Context) (any, error)) {
 	}
 }
 
-// Connections is how many connections the hubs of the client have, also to servers that are away.
+// Connections is how many connections the hubs of the client have, including those to servers that are down.
 func (h *Hub) Connections() int {
 	x := h.attached()
 	x.mu.Lock()

@@ -1,5 +1,5 @@
-// Package notify subscribes to the notification that there may be work, or a lock, or a reply. The notification is only
-// a hint: a waiter that receives it checks, and one that receives nothing checks too, later.
+// Package notify subscribes to notifications that a job, a lock or a reply may be available. A notification is only a
+// hint: a waiter that receives one checks, and a waiter that receives none checks later.
 package notify
 
 import (
@@ -19,17 +19,16 @@ import (
 // A message is lost while its channel's subscription is not confirmed. So Subscribe returns after the confirmation, and
 // Confirmed is called after each later one: the waiter must check again.
 type Hub struct {
-	// Message receives each message of a channel that the hub subscribes to, also one that arrives while the
-	// subscription ends: the domain knows what it is for. Messages of one connection come one at a time. It must not
-	// block.
+	// Message receives each message of a channel that the hub subscribes to, and may receive one after Unsubscribe.
+	// Messages of one connection come one at a time. It must not block.
 	Message func(channel, message string)
-	// Confirmed is called when the server has confirmed the subscription; again says that it was confirmed before, so
-	// that messages may be lost. It must not block.
+	// Confirmed is called when the server has confirmed the subscription. again reports that it was confirmed before:
+	// messages may be lost. It must not block.
 	Confirmed func(channel string, again bool)
 
-	// Lost, if not nil, is called when a subscription has ended that the hub did not end, each time that the user may
-	// not subscribe, and with each connection that could not be opened. The hub subscribes again by itself, also at
-	// another server; where the user may not, every 5 s. It must not block.
+	// Lost, if not nil, is called when a subscription has ended that the hub did not end, when the user has no
+	// permission to subscribe, and when a connection could not be opened. The hub subscribes again by itself, at
+	// another server if necessary; without permission, every 5 s. It must not block.
 	Lost func(channel string, err error)
 
 	// Shard subscribes to sharded channels, of a cluster.
@@ -43,18 +42,18 @@ type Hub struct {
 	mu           sync.Mutex // guards all below
 	exchange     *exchange  // nil before the first Subscribe
 	closed       bool
-	lostChannels map[string]struct{} // whose server is looked for, see Place
-	stopPlacing  context.CancelFunc  // nil while none is
+	lostChannels map[string]struct{} // the hub looks for their servers, see Relocate
+	stopSearch   context.CancelFunc  // nil while no search runs
 }
 
-// NewHub returns a hub on the client. Nothing is sent before Subscribe.
+// NewHub returns a hub on the client. It sends nothing before Subscribe.
 func NewHub(client redis.UniversalClient) *Hub { return &Hub{client: client} }
 
 // ErrClosed reports that the hub is closed.
 var ErrClosed = errors.New("closed")
 
-// Tagged reports that a channel must be in the slot of its key, because different servers publish: the client is not
-// a single-server one.
+// Tagged reports that the client has several servers. Then a channel must be in the hash slot of its key, whose server
+// publishes.
 func (h *Hub) Tagged() bool {
 	client := h.client
 	if g, ok := client.(interface{ Unguarded() redis.UniversalClient }); ok {
@@ -63,7 +62,7 @@ func (h *Hub) Tagged() bool {
 	return !send.OneServer(client)
 }
 
-// attached is the exchange of the client, joined if necessary; nil after Close.
+// attached returns the exchange of the client, which the hub joins if necessary; nil after Close.
 func (h *Hub) attached() *exchange {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -81,8 +80,8 @@ func (h *Hub) Subscribed(channel string) bool {
 	return x != nil && x.confirmed(channel)
 }
 
-// Subscribe subscribes to the channel and returns when that is confirmed, or the reason that it is not. Every
-// Subscribe needs an Unsubscribe, also one that failed: until then the hub goes on in the background.
+// Subscribe subscribes to the channel. It returns when the server has confirmed that, or the reason why it has not.
+// Every Subscribe needs an Unsubscribe, even after an error: until then the hub tries to subscribe in the background.
 func (h *Hub) Subscribe(ctx context.Context, channel string) error {
 	x := h.attached()
 	if x == nil {
@@ -91,14 +90,14 @@ func (h *Hub) Subscribe(ctx context.Context, channel string) error {
 	x.add(h, channel)
 	err := h.Follow(ctx, channel)
 	if err != nil && x.connectionOf(channel) == nil {
-		h.Place(channel)
+		h.Relocate(channel)
 	}
 	return err
 }
 
-// Follow moves the subscription to the server that has the channel's slot now, which the hub notices by itself only
-// where the subscription has ended. It returns immediately if it is there already. The caller must have called
-// Subscribe.
+// Follow moves the subscription to the server that has the channel's hash slot now. The hub itself notices a move only
+// when the subscription ends. Follow returns immediately if the subscription is there already. The caller must have
+// called Subscribe.
 func (h *Hub) Follow(ctx context.Context, channel string) error {
 	x := h.attached()
 	if x == nil {
@@ -115,8 +114,8 @@ func (h *Hub) Follow(ctx context.Context, channel string) error {
 	return c.subscribe(ctx, channel)
 }
 
-// InPlace reports whether the subscription is confirmed, at the server that has the channel's slot now.
-func (h *Hub) InPlace(ctx context.Context, channel string) bool {
+// Current reports whether the subscription is confirmed at the server that has the channel's hash slot now.
+func (h *Hub) Current(ctx context.Context, channel string) bool {
 	h.mu.Lock()
 	x := h.exchange
 	h.mu.Unlock()
@@ -127,7 +126,7 @@ func (h *Hub) InPlace(ctx context.Context, channel string) bool {
 	return err == nil && x.at(channel, name)
 }
 
-// Server names the server at which the channel is subscribed, or will be: empty for the one of a plain client.
+// Server returns the name of the server at which the channel is or will be subscribed; empty for a plain client.
 func (h *Hub) Server(channel string) string {
 	h.mu.Lock()
 	x := h.exchange
@@ -151,9 +150,9 @@ func (h *Hub) Unsubscribe(channel string) {
 	}
 }
 
-// Reconnect replaces the connection of the channel. It is for a connection to a server that does not get the channel's
-// messages any more. Confirmed is called as after a broken connection. It returns false, and does nothing, where the
-// connection is younger than a second.
+// Reconnect replaces the connection of the channel, when its server no longer receives the channel's messages.
+// Confirmed is called as after a broken connection. If the connection is younger than a second, Reconnect does nothing
+// and returns false.
 func (h *Hub) Reconnect(channel string) bool {
 	h.mu.Lock()
 	x := h.exchange
@@ -161,13 +160,14 @@ func (h *Hub) Reconnect(channel string) bool {
 	return x == nil || x.reconnect(channel)
 }
 
-// Close ends the subscriptions, and with the last hub of a client the connections. It waits until no callback runs.
+// Close ends the subscriptions. The last hub of a client also closes the connections. Close waits until no callback
+// runs.
 func (h *Hub) Close() {
 	h.mu.Lock()
 	x := h.exchange
 	h.exchange, h.closed = nil, true
-	if h.stopPlacing != nil {
-		h.stopPlacing()
+	if h.stopSearch != nil {
+		h.stopSearch()
 	}
 	h.mu.Unlock()
 	if x != nil {
@@ -177,14 +177,14 @@ func (h *Hub) Close() {
 	defer h.calls.Unlock()
 }
 
-// open reports whether the hub may be called. The caller holds calls, so that Close waits.
+// open reports whether callbacks may run. The caller holds calls, so that Close waits.
 func (h *Hub) open() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return !h.closed
 }
 
-// receive passes a message on.
+// receive passes a message to the domain.
 func (h *Hub) receive(channel, message string) {
 	h.calls.RLock()
 	defer h.calls.RUnlock()
@@ -193,7 +193,7 @@ func (h *Hub) receive(channel, message string) {
 	}
 }
 
-// confirm passes a confirmation on.
+// confirm passes a confirmation to the domain.
 func (h *Hub) confirm(channel string, again bool) {
 	h.calls.RLock()
 	defer h.calls.RUnlock()
@@ -202,9 +202,9 @@ func (h *Hub) confirm(channel string, again bool) {
 	}
 }
 
-// lost passes the end of a subscription on, and looks for its server.
+// lost reports the end of a subscription to the domain, and looks for the server of the channel.
 func (h *Hub) lost(channel string, err error) {
-	h.Place(channel)
+	h.Relocate(channel)
 	h.calls.RLock()
 	defer h.calls.RUnlock()
 	if h.Lost != nil && h.open() {

@@ -6,15 +6,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// refusesOne reports an error reply to one request, after which the connection works. With MISCONF a server refuses
-// PING that cannot save its data.
+// refusesOne reports whether err is the error reply to one request, after which the connection still works. A server
+// that cannot save its data refuses PING with MISCONF.
 func refusesOne(err error) bool {
 	return isForbidden(err) || redis.HasErrorPrefix(err, "MOVED") ||
 		redis.HasErrorPrefix(err, "CLUSTERDOWN") || redis.HasErrorPrefix(err, "MISCONF")
 }
 
-// refused takes the refusal of a subscription that the user has no permission for, or whose slot another server has:
-// the one is reported, and the hub looks for the other.
+// refused handles the refusal of a request. A missing permission is reported. If another server has the hash slot, the
+// hub looks for it.
 func (c *connection) refused(r request, err error) {
 	switch {
 	case r.kind == unsubscribing:
@@ -26,9 +26,9 @@ func (c *connection) refused(r request, err error) {
 
 func isForbidden(err error) bool { return redis.HasErrorPrefix(err, "NOPERM") }
 
-// resolveRefused resolves a subscription that was refused. The next caller asks again. Where the user has no permission
-// the connection asks again, too, after refusedWait: a hub that was subscribed before waits for messages. It reports
-// whether the topic is wanted.
+// resolveRefused resolves a subscription that was refused. The next Subscribe asks again. Without permission the
+// connection asks again as well, after refusedWait: a hub that was subscribed before waits for messages. resolveRefused
+// reports whether the topic still has a subscriber.
 func (c *connection) resolveRefused(channel string, t *topic, err error) (wanted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,7 +47,7 @@ func (c *connection) resolveRefused(channel string, t *topic, err error) (wanted
 	return true
 }
 
-// askAgain asks for a topic that was refused, unless it is up by now or was dropped.
+// askAgain requests a topic that was refused, unless it is up now or was dropped.
 func (c *connection) askAgain(channel string, t *topic) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,15 +7,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// requests are what a connection sends. They leave in the order in which they were placed, and the server answers them
-// in that order. An answer does not say which request it is for: a confirmation names only the channel, to which
-// another caller may have subscribed since, and an error not even that.
+// requests are the requests of a connection. They are written in the order in which they were added, and the server
+// answers them in that order. An answer does not say which request it is for: a confirmation names only the channel, to
+// which another caller may have subscribed meanwhile, and an error does not name even that.
 type requests struct {
 	writing sync.Mutex // held while one is written
 
 	mu      sync.Mutex // guards all below
 	ps      *redis.PubSub
-	placed  []request // not written yet
+	queued  []request // not written yet
 	pending []request // written, without an answer
 }
 
@@ -33,23 +33,23 @@ const (
 	pinging
 )
 
-// reset begins with a new connection.
+// reset starts anew on a new connection.
 func (r *requests) reset(ps *redis.PubSub) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ps, r.placed, r.pending = ps, nil, nil
+	r.ps, r.queued, r.pending = ps, nil, nil
 }
 
-// place gives the request its place in the order, unless ps was replaced. The next flush writes it.
-func (r *requests) place(ps *redis.PubSub, q request) {
+// add queues the request, unless ps was replaced. The next flush writes it.
+func (r *requests) add(ps *redis.PubSub, q request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ps == ps {
-		r.placed = append(r.placed, q)
+		r.queued = append(r.queued, q)
 	}
 }
 
-// flush writes what was placed, which may take time. It reports no error: the receiver gets it too.
+// flush writes the queued requests, and may block. It reports no error: the receiver gets it too.
 func (r *requests) flush() {
 	r.writing.Lock()
 	defer r.writing.Unlock()
@@ -62,14 +62,14 @@ func (r *requests) flush() {
 	}
 }
 
-// next moves the first placed request to the pending ones.
+// next moves the first queued request to the pending ones.
 func (r *requests) next() (ps *redis.PubSub, q request, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.placed) == 0 {
+	if len(r.queued) == 0 {
 		return nil, request{}, false
 	}
-	q, r.placed = r.placed[0], r.placed[1:]
+	q, r.queued = r.queued[0], r.queued[1:]
 	r.pending = append(r.pending, q)
 	return r.ps, q, true
 }
@@ -90,15 +90,15 @@ func (q request) write(ps *redis.PubSub) {
 	_ = act(ctx, q.channel)
 }
 
-// asked reports whether the oldest request without an answer ends the subscription of the channel. A server whose
-// slot has moved ends subscriptions by itself.
-func (r *requests) asked(channel string) bool {
+// endsNext reports whether the oldest request without an answer unsubscribes from the channel. If not, the server has
+// ended the subscription by itself, because a hash slot has moved.
+func (r *requests) endsNext(channel string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.pending) > 0 && r.pending[0].kind == unsubscribing && r.pending[0].channel == channel
 }
 
-// answered returns the oldest request without an answer: the server has answered it.
+// answered removes and returns the oldest request without an answer: the server has answered it.
 func (r *requests) answered() (request, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

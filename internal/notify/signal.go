@@ -11,19 +11,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Signal is the subscription of one waiter, to one channel or to some, that needs to know only that there was a
-// message. It has no goroutine and no connection of its own.
+// Signal is the subscription of one waiter to one or more channels. It reports that there was a message, and not which.
+// It has no goroutine and no connection of its own.
 type Signal struct {
 	hub      *Hub
 	channels []string
-	hints    map[string]func(message string) // what messages of other channels do
+	hints    map[string]func(message string) // handlers for the messages of other channels
 	received chan struct{}
 
 	mu        sync.Mutex // guards following
 	following int        // goroutines that subscribe
 }
 
-// NewSignal returns a signal on the channels. Nothing is sent before Start.
+// NewSignal returns a signal on the channels. It sends nothing before Start.
 func NewSignal(client redis.UniversalClient, channels ...string) *Signal {
 	s := &Signal{hub: NewHub(client), channels: channels, received: make(chan struct{}, 1)}
 	s.hints = make(map[string]func(string))
@@ -42,8 +42,8 @@ func NewSignal(client redis.UniversalClient, channels ...string) *Signal {
 	return s
 }
 
-// Hint subscribes to one more channel, whose messages are given to f and end no wait. A lost one is not noticed: f must
-// be a shortcut to what happens anyway. It must not block. Hint comes before Start.
+// Hint subscribes to one more channel and passes its messages to f. They do not end a wait. A lost message is not
+// noticed, so f must only hasten what happens anyway. It must not block. Call Hint before Start.
 func (s *Signal) Hint(channel string, f func(message string)) { s.hints[channel] = f }
 
 func (s *Signal) signal() {
@@ -56,11 +56,11 @@ func (s *Signal) signal() {
 // Start subscribes in the background.
 func (s *Signal) Start(ctx context.Context) {
 	s.follow(slices.AppendSeq(slices.Clone(s.channels), maps.Keys(s.hints)), func(channel string) {
-		_ = s.hub.Subscribe(ctx, channel) // where it fails, the hub goes on
+		_ = s.hub.Subscribe(ctx, channel) // after an error the hub tries again by itself
 	})
 }
 
-// follow calls subscribe for each channel in the background, unless the last call is not over.
+// follow calls subscribe for each channel in the background, unless an earlier follow still runs.
 func (s *Signal) follow(channels []string, subscribe func(channel string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,8 +82,8 @@ func (s *Signal) followed() {
 	s.following--
 }
 
-// Confirmed reports whether a notification on each channel reaches the waiter now, hints aside. If the slot of the
-// channels has moved to another server, the subscription follows in the background.
+// Confirmed reports whether the subscriptions are confirmed now, except those of hints. If the hash slot of a channel
+// has moved to another server, the subscription follows in the background.
 func (s *Signal) Confirmed(ctx context.Context) bool {
 	missing := s.missing(ctx, nil, slices.Values(s.channels))
 	confirmed := len(missing) == 0
@@ -94,10 +94,10 @@ func (s *Signal) Confirmed(ctx context.Context) bool {
 	return confirmed
 }
 
-// missing appends those of the channels whose messages do not arrive now.
+// missing appends the channels whose subscription is not confirmed at their server now.
 func (s *Signal) missing(ctx context.Context, to []string, channels iter.Seq[string]) []string {
 	for channel := range channels {
-		if !s.hub.InPlace(ctx, channel) {
+		if !s.hub.Current(ctx, channel) {
 			to = append(to, channel)
 		}
 	}
@@ -107,11 +107,11 @@ func (s *Signal) missing(ctx context.Context, to []string, channels iter.Seq[str
 // Stop ends the subscription.
 func (s *Signal) Stop() { s.hub.Close() }
 
-// Received receives after each notification, and after each confirmed subscription: notifications before it are lost,
-// so the waiter must check.
+// Received receives a value after each notification, and after each confirmation of a subscription: earlier
+// notifications are lost, so the waiter must check.
 func (s *Signal) Received() <-chan struct{} { return s.received }
 
-// exact is the last part of a wait, slept exactly and without receiving notifications.
+// exact is the last part of a wait. The waiter sleeps it exactly, and receives no notifications in it.
 const exact = time.Millisecond
 
 // Wait returns after d, or earlier when a notification arrives or ctx ends.

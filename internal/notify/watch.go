@@ -9,14 +9,13 @@ import (
 )
 
 const (
-	// pingEvery is how long a subscription may be without a sign that requests reach the server before it is pinged.
+	// pingEvery is the time after the last answer of the server until the connection is pinged.
 	pingEvery = 2 * time.Second
-	// pingTimeout is how long a PING may be without an answer: then the connection is half-open, of which no error
-	// tells.
+	// pingTimeout is how long a PING may have no answer. Then the connection is half-open, which no error reports.
 	pingTimeout = 2 * time.Second
-	// lastLook is how long the answer is looked for once more after that: where it was the process that stood still,
-	// the answer is there by now, and no read has looked for it since.
-	lastLook = 100 * time.Millisecond
+	// finalRead is how long the connection is read once more after that. If the process was paused, the answer has
+	// arrived meanwhile, and nothing has read it.
+	finalRead = 100 * time.Millisecond
 )
 
 // errSilent is the error of a connection whose PING has no answer.
@@ -25,18 +24,18 @@ var errSilent = errors.New("the subscription's connection does not answer a PING
 // errOutOfStep is the error of a connection whose answers are not those of its requests.
 var errOutOfStep = errors.New("the answers on the subscription's connection do not match its requests")
 
-// errMoved reports that the server does not serve the slot of a sharded channel any more. The server itself ends the
+// errMoved reports that the server no longer serves the hash slot of a sharded channel. The server itself ends the
 // subscription.
 var errMoved = errors.New("the slot of the channel has moved to another server")
 
-// watch receives from a subscription and pings it. Only an answer proves that the connection works: the messages that
-// still arrive say nothing of the other direction.
+// watch receives from a subscription and pings it. Only an answer proves that requests reach the server: a message may
+// arrive while the other direction is broken.
 type watch struct {
 	ps     *redis.PubSub
 	send   func() // sends a PING
 	proved time.Time
 	asked  time.Time // when a PING was sent that has no answer, or zero
-	looked bool      // for that answer once more, after its time
+	looked bool      // the final read for that answer was made
 }
 
 func newWatch(ps *redis.PubSub, send func()) *watch {
@@ -81,7 +80,7 @@ func (w *watch) ping() (wait time.Duration, err error) {
 			return 0, errSilent
 		}
 		w.looked = true
-		return lastLook, nil
+		return finalRead, nil
 	}
 	if wait = w.proved.Add(pingEvery).Sub(now); wait > 0 {
 		return wait, nil

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// most is how many are under way at once: few enough for the pool of a client, and for the others on it.
+// most bounds the calls at once, so that they do not use up the connection pool of a client.
 const most = 16
 
 // Abreast calls f with 0 to n-1, and returns when all calls have ended.

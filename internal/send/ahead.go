@@ -2,8 +2,8 @@ package send
 
 import "github.com/redis/go-redis/v9"
 
-// Ahead is the client for one call of a script. The command is written before the script, on the same connection where
-// they are of one slot, and again with each repeat: it must be one that may run twice.
+// Ahead is the client for one call of a script. It sends a command before the script, on the same connection if both
+// belong to one hash slot. Each retry sends the command again, so the command must be one that may run twice.
 type Ahead struct {
 	redis.UniversalClient
 	New  func() redis.Cmder // makes the command of one attempt: a hook may replace its arguments
@@ -18,6 +18,6 @@ func (c *Ahead) Next() redis.Cmder {
 	return c.cmd
 }
 
-// Err is the error of the command in the last attempt. It is known once the call has returned a reply; after any other
+// Err is the error of the command in the last attempt. It is valid once the call has returned a reply. After another
 // end of the call the command may still be in use.
 func (c *Ahead) Err() error { return c.cmd.Err() }

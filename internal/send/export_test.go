@@ -3,39 +3,39 @@ package send
 import "time"
 
 // Waiting returns how many items wait for a round trip.
-func (l *Line[T]) Waiting() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.waiting) - l.gone
+func (p *Pipeline[T]) Waiting() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.waiting) - p.withdrawn
 }
 
 // Active returns how many round trips are under way.
-func (l *Line[T]) Active() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.active
+func (p *Pipeline[T]) Active() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.active
 }
 
-// FewTrips and SharedTrips are how many round trips a line allows.
+// FewTrips and SharedTrips are how many round trips a pipeline allows.
 const (
 	FewTrips    = fewTrips
 	SharedTrips = sharedTrips
 	MostTrips   = mostTrips
 )
 
-// HadCompany has the line take its last round trip for one of several.
-func (l *Line[T]) HadCompany() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.company = true
+// SetShared makes the pipeline treat its last round trip as one of several items.
+func (p *Pipeline[T]) SetShared() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shared = true
 }
 
-// NoneIsLong has the line wait for its round trips, however long they take.
-func (l *Line[T]) NoneIsLong() { l.longTrip = time.Hour }
+// NoneIsOverdue makes every round trip count against the limit, however long it takes.
+func (p *Pipeline[T]) NoneIsOverdue() { p.longTrip = time.Hour }
 
-// Long returns how many of the round trips under way take long.
-func (l *Line[T]) Long() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.long
+// Overdue returns how many round trips under way no longer count against the limit.
+func (p *Pipeline[T]) Overdue() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.overdue
 }

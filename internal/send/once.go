@@ -6,7 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// OnceCommand is a command of one attempt.
+// OnceCommand is a command that is attempted once.
 type OnceCommand struct{ *redis.Cmd }
 
 // NoRetry keeps go-redis from sending the command a second time.
@@ -17,7 +17,7 @@ func NewOnce(ctx context.Context, args ...any) OnceCommand {
 	return OnceCommand{redis.NewCmd(ctx, args...)}
 }
 
-// Once sends a command. When the reply is lost its error is that of the connection.
+// Once sends a command without a retry. If the reply is lost, the error is that of the connection.
 func Once(ctx context.Context, client redis.UniversalClient, args ...any) OnceCommand {
 	cmd := NewOnce(ctx, args...)
 	_ = client.Process(ctx, cmd) // the command has the error

@@ -6,8 +6,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// OneServer reports whether the client reaches one server, which has all keys and channels. Only a Client has a method
-// for a connection of its own, and so has a struct of the caller with a Client in it.
+// OneServer reports whether one server has all keys and channels of the client. Only a redis.Client, or a struct that
+// embeds one, has the method Conn.
 func OneServer(client redis.UniversalClient) bool {
 	switch c := client.(type) {
 	case interface{ Conn() *redis.Conn }:
@@ -18,8 +18,8 @@ func OneServer(client redis.UniversalClient) bool {
 	return false
 }
 
-// piped asks an AutoPipeliner, which does not say what it stands before, for a transaction of no key. Only a Client
-// runs one, and sends nothing.
+// piped reports whether an AutoPipeliner, which does not name its client, wraps a redis.Client: only that runs a
+// transaction without keys. It sends nothing.
 func piped(c *redis.AutoPipeliner) (one bool) {
 	_ = c.Watch(context.Background(), func(*redis.Tx) error {
 		one = true

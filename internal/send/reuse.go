@@ -8,26 +8,26 @@ import (
 // idle is how long a goroutine waits for the next function, at least; at most twice as long.
 const idle = 10 * time.Millisecond
 
-// Runner is a function with its state. Run costs no allocation where Go makes one for what its function refers to.
+// Runner is a function with its state. Reuse of a Runner allocates nothing; Go of a closure allocates the closure.
 type Runner interface{ Run() }
 
-// function is a Runner without an allocation of its own.
+// function makes a Runner of a func without another allocation.
 type function func()
 
 func (f function) Run() { f() }
 
 // worker is a goroutine that waits.
 type worker struct {
-	next  chan Runner // closed when it is to end
-	round uint64      // in which it began to wait
+	next  chan Runner // closed to end the goroutine
+	sweep uint64      // the number of sweeps when it began to wait
 }
 
-// waiting are the goroutines that wait. The last one runs the next function, so that those that are not needed end.
+// waiting are the idle goroutines. The one that became idle last runs the next function, so that the others can end.
 var waiting struct {
-	mu    sync.Mutex
-	stack []*worker
-	round uint64 // counts the sweeps
-	timed bool   // the next sweep is
+	mu     sync.Mutex
+	stack  []*worker
+	sweeps uint64 // so far
+	timed  bool   // the timer of the next sweep runs
 }
 
 // Go runs f at once, in a goroutine that waits or in a new one. Like a function of its own goroutine, f may call
@@ -43,11 +43,11 @@ func Reuse(r Runner) {
 	go serve(r)
 }
 
-// Behind runs f as Go does, but after the goroutines that can run now on this processor. A goroutine that wakes is the
-// next to run, and sends the one that was next to the end of the processor's queue: so a second one wakes, for nothing.
-// After runtime.Gosched f would be behind all that use up their time as well: tens of milliseconds where a program
-// computes.
-func Behind(f func()) {
+// GoLast runs f as Go does, but after the goroutines that can run now on this processor. The scheduler runs a goroutine
+// that was woken next, and moves the one that was next to the end of the processor's queue. So GoLast wakes a second
+// goroutine, which does nothing. runtime.Gosched would also put f after goroutines that use up their time slices: tens
+// of milliseconds in a program that computes.
+func GoLast(f func()) {
 	Go(f)
 	Go(func() {})
 }
@@ -65,7 +65,7 @@ func take() *worker {
 	return w
 }
 
-// serve runs functions until none comes for a while. While it waits it holds none.
+// serve runs functions until none comes for a while. While it waits it refers to no function.
 func serve(r Runner) {
 	w := &worker{next: make(chan Runner, 1)}
 	for r != nil {
@@ -79,7 +79,7 @@ func (w *worker) wait() {
 	s := &waiting
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w.round = s.round
+	w.sweep = s.sweeps
 	s.stack = append(s.stack, w)
 	if !s.timed {
 		s.timed = true
@@ -87,20 +87,20 @@ func (w *worker) wait() {
 	}
 }
 
-// sweep ends the goroutines that wait since before the last sweep. One timer for all costs less than one for each.
+// sweep ends the goroutines that were idle at the last sweep. One timer for all costs less than one for each.
 func sweep() {
 	s := &waiting
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
-	for n < len(s.stack) && s.stack[n].round < s.round {
+	for n < len(s.stack) && s.stack[n].sweep < s.sweeps {
 		close(s.stack[n].next)
 		n++
 	}
 	kept := copy(s.stack, s.stack[n:])
 	clear(s.stack[kept:])
 	s.stack = s.stack[:kept]
-	s.round++
+	s.sweeps++
 	if s.timed = kept > 0; s.timed {
 		time.AfterFunc(idle, sweep)
 	}

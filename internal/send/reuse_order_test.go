@@ -15,15 +15,15 @@ import (
 
 // The race detector has the runtime choose at random which goroutine is next.
 
-// On one processor, what Behind runs comes after the goroutines that can run, and not after those that have used up
+// On one processor, what GoLast runs comes after the goroutines that can run, and not after those that have used up
 // their time: a program that computes would delay it by tens of milliseconds. The machine may stop this test at any
 // place, so that a round alone says nothing.
-func TestBehindThoseThatCanRun(t *testing.T) {
+func TestGoLastRunsAfterThoseThatCanRun(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const times = 1000
 	behind := 0
 	for range times {
-		if lastOfTwelve(send.Behind) {
+		if lastOfTwelve(send.GoLast) {
 			behind++
 		}
 	}
@@ -40,7 +40,7 @@ func TestBehindThoseThatCanRun(t *testing.T) {
 	}
 	ran, before := make(chan struct{}), slices.Load()
 	for range times {
-		send.Behind(func() { ran <- struct{}{} })
+		send.GoLast(func() { ran <- struct{}{} })
 		<-ran
 	}
 	stop.Store(1)

@@ -85,7 +85,7 @@ func TestAHubOfAClosedClientLooksForNoServer(t *testing.T) {
 		luatomictest.Eventually(t, 20*time.Second, what+": nothing looks for a server", func() bool {
 			return !strings.Contains(stacks(), "placeAll")
 		})
-		time.Sleep(2 * notify.LastPlace)
+		time.Sleep(2 * notify.MaxSearchWait)
 		require.NotContains(t, stacks(), "placeAll", what)
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 // server answers round trips one by one, when the test lets it.
 type server struct {
-	*send.Line[int]
+	*send.Pipeline[int]
 	reply chan struct{}
 
 	mu    sync.Mutex
@@ -26,13 +26,13 @@ type server struct {
 
 func newServer() *server {
 	s := &server{reply: make(chan struct{})}
-	s.Line = send.NewLine(func(_ context.Context, items []int) {
+	s.Pipeline = send.NewPipeline(func(_ context.Context, items []int) {
 		s.mu.Lock()
 		s.trips = append(s.trips, append([]int(nil), items...))
 		s.mu.Unlock()
 		<-s.reply
 	})
-	s.NoneIsLong()
+	s.NoneIsOverdue()
 	return s
 }
 
@@ -42,7 +42,7 @@ func (s *server) sent() [][]int {
 	return append([][]int(nil), s.trips...)
 }
 
-// fill has as many round trips under way as a line allows, of one item each.
+// fill starts as many round trips as a pipeline allows, of one item each.
 func (s *server) fill(t *testing.T, do func()) {
 	for i := range send.FewTrips {
 		go do()
@@ -81,13 +81,13 @@ func TestWaitingCallsShareTheNextRoundTrip(t *testing.T) {
 	require.Len(t, trips[send.FewTrips], 100, "no caller waits for another round trip")
 }
 
-// The callers that one reply wakes are together in the next round trip. On one processor a function that is started
-// runs before them.
+// The callers that one reply wakes share the next round trip. On one processor a goroutine that is started would run
+// before them.
 func TestCallersThatWakeTogetherGoOutTogether(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const callers, calls = 16, 200
 	var trips atomic.Int64
-	line := send.NewLine(func(context.Context, []int) {
+	pipeline := send.NewPipeline(func(context.Context, []int) {
 		trips.Add(1)
 		runtime.Gosched() // a server takes its time
 	})
@@ -95,7 +95,7 @@ func TestCallersThatWakeTogetherGoOutTogether(t *testing.T) {
 	for range callers {
 		all.Go(func() {
 			for range calls {
-				if got := line.Do(t.Context(), 1, 1); got != send.Sent {
+				if got := pipeline.Do(t.Context(), 1, 1); got != send.Sent {
 					t.Errorf("outcome %d", got)
 				}
 			}
@@ -108,7 +108,7 @@ func TestCallersThatWakeTogetherGoOutTogether(t *testing.T) {
 func TestRoundTripsUnderWay(t *testing.T) {
 	t.Parallel()
 	var now, most atomic.Int64
-	line := send.NewLine(func(context.Context, []int) {
+	pipeline := send.NewPipeline(func(context.Context, []int) {
 		n := now.Add(1)
 		for {
 			m := most.Load()
@@ -119,14 +119,14 @@ func TestRoundTripsUnderWay(t *testing.T) {
 		time.Sleep(100 * time.Microsecond)
 		now.Add(-1)
 	})
-	line.NoneIsLong() // on a busy machine each can be
+	pipeline.NoneIsOverdue() // on a busy machine each can be
 	for callers, bound := range map[int]int64{1: 1, 4: send.FewTrips, 100: send.FewTrips} {
 		most.Store(0)
 		var all sync.WaitGroup
 		for range callers {
 			all.Go(func() {
 				for range 200 {
-					line.Do(t.Context(), 1, 1)
+					pipeline.Do(t.Context(), 1, 1)
 				}
 			})
 		}
@@ -135,19 +135,19 @@ func TestRoundTripsUnderWay(t *testing.T) {
 	}
 }
 
-// A call without company is sent by its caller where that cannot leave. After company the first one finds that it has
-// none.
-func TestACallWithoutCompanyIsSentByItsCaller(t *testing.T) {
+// A call that is alone is sent by the goroutine of its caller if its context cannot end. After a shared round trip the
+// first call still goes through another goroutine.
+func TestACallAloneIsSentByItsCaller(t *testing.T) {
 	t.Parallel()
 	var sender string
-	line := send.NewLine(func(_ context.Context, items []int) { sender = goroutine() })
-	require.Equal(t, send.Sent, line.Do(context.Background(), 1, 1))
+	pipeline := send.NewPipeline(func(_ context.Context, items []int) { sender = goroutine() })
+	require.Equal(t, send.Sent, pipeline.Do(context.Background(), 1, 1))
 	require.Equal(t, goroutine(), sender)
-	line.HadCompany()
-	require.Equal(t, send.Sent, line.Do(context.Background(), 1, 1))
+	pipeline.SetShared()
+	require.Equal(t, send.Sent, pipeline.Do(context.Background(), 1, 1))
 	require.NotEqual(t, goroutine(), sender, "others may be about to call")
-	luatomictest.Eventually(t, 10*time.Second, "its round trip is over", func() bool { return line.Active() == 0 })
-	require.Equal(t, send.Sent, line.Do(context.Background(), 1, 1))
+	luatomictest.Eventually(t, 10*time.Second, "its round trip is over", func() bool { return pipeline.Active() == 0 })
+	require.Equal(t, send.Sent, pipeline.Do(context.Background(), 1, 1))
 	require.Equal(t, goroutine(), sender)
 }
 
@@ -158,40 +158,40 @@ func goroutine() string {
 	return name
 }
 
-// Round trips without a reply hold up no call that comes later, nor those that wait: the next call takes them along.
+// Round trips without a reply delay neither later calls nor those that wait: the next call takes them along.
 func TestALongRoundTripHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	var trips atomic.Int64
 	hang := make(chan struct{})
-	line := send.NewLine(func(context.Context, []int) {
+	pipeline := send.NewPipeline(func(context.Context, []int) {
 		if trips.Add(1) <= send.FewTrips {
 			<-hang
 		}
 	})
 	var callers sync.WaitGroup
 	for i := range send.FewTrips {
-		callers.Go(func() { line.Do(t.Context(), 0, 1) })
+		callers.Go(func() { pipeline.Do(t.Context(), 0, 1) })
 		luatomictest.Eventually(t, 10*time.Second, "it hangs", func() bool { return trips.Load() == int64(i+1) })
 	}
 	early := make(chan send.Outcome)
-	go func() { early <- line.Do(t.Context(), 1, 1) }()
+	go func() { early <- pipeline.Do(t.Context(), 1, 1) }()
 	for sent := false; !sent; { // the first one that comes late enough
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
-		sent = line.Do(ctx, 1, 1) == send.Sent
+		sent = pipeline.Do(ctx, 1, 1) == send.Sent
 		cancel()
 	}
 	require.Equal(t, send.Sent, <-early)
 	for range 100 {
-		require.Equal(t, send.Sent, line.Do(t.Context(), 1, 1), "the others go on")
+		require.Equal(t, send.Sent, pipeline.Do(t.Context(), 1, 1), "the others go on")
 	}
-	// On a busy machine a round trip that returns can have been long as well.
+	// On a busy machine a round trip that returns may be overdue, too.
 	luatomictest.Eventually(t, 10*time.Second, "those that hang are long", func() bool {
-		return line.Long() == send.FewTrips
+		return pipeline.Overdue() == send.FewTrips
 	})
 	close(hang)
 	callers.Wait()
-	luatomictest.Eventually(t, 10*time.Second, "all have returned", func() bool { return line.Active() == 0 })
-	require.Zero(t, line.Long())
+	luatomictest.Eventually(t, 10*time.Second, "all have returned", func() bool { return pipeline.Active() == 0 })
+	require.Zero(t, pipeline.Overdue())
 }
 
 // A server that hangs gets no more than so many round trips.
@@ -199,20 +199,20 @@ func TestLongRoundTripsAreBounded(t *testing.T) {
 	t.Parallel()
 	var trips atomic.Int64
 	hang := make(chan struct{})
-	line := send.NewLine(func(context.Context, []int) {
+	pipeline := send.NewPipeline(func(context.Context, []int) {
 		trips.Add(1)
 		<-hang
 	})
 	for range 100 {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
-		line.Do(ctx, 1, 1)
+		pipeline.Do(ctx, 1, 1)
 		cancel()
 	}
 	require.Greater(t, trips.Load(), int64(send.FewTrips), "a long one is not waited for")
 	require.LessOrEqual(t, trips.Load(), int64(send.MostTrips+send.FewTrips))
 	close(hang)
-	luatomictest.Eventually(t, 10*time.Second, "all have returned", func() bool { return line.Active() == 0 })
-	require.Zero(t, line.Long())
+	luatomictest.Eventually(t, 10*time.Second, "all have returned", func() bool { return pipeline.Active() == 0 })
+	require.Zero(t, pipeline.Overdue())
 }
 
 func TestARoundTripIsBounded(t *testing.T) {
@@ -269,63 +269,63 @@ func TestCallersLeaveWhileTheServerHangs(t *testing.T) {
 		return runtime.NumGoroutine() <= before
 	})
 	close(s.reply)
-	require.Equal(t, send.Sent, s.Do(t.Context(), 2, 1), "the line works on")
+	require.Equal(t, send.Sent, s.Do(t.Context(), 2, 1), "the pipeline works on")
 	for _, trip := range s.sent() {
 		require.NotContains(t, trip, 1, "a call that was withdrawn is never sent")
 	}
 }
 
-// The round trips of a caller that panics are counted out.
-func TestAPanicInARoundTripKeepsNoPlace(t *testing.T) {
+// A round trip whose send panics no longer counts against the limit.
+func TestAPanicInARoundTripEndsIt(t *testing.T) {
 	t.Parallel()
 	broken := true
-	line := send.NewLine(func(context.Context, []int) {
+	pipeline := send.NewPipeline(func(context.Context, []int) {
 		if broken {
 			panic("hook")
 		}
 	})
 	for range 8 {
-		require.Panics(t, func() { line.Do(context.Background(), 1, 1) })
+		require.Panics(t, func() { pipeline.Do(context.Background(), 1, 1) })
 	}
 	broken = false
-	require.Equal(t, send.Sent, line.Do(t.Context(), 1, 1))
+	require.Equal(t, send.Sent, pipeline.Do(t.Context(), 1, 1))
 }
 
 // A hook of the client that ends the goroutine of a round trip, as a failed assertion in a test does, leaves no caller
-// waiting and keeps no place: neither where a call was alone nor where several shared the round trip.
+// waiting and does not count against the limit: neither where a call was alone nor where several shared the round trip.
 func TestARoundTripThatExitsKeepsNoCaller(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	line := send.NewLine(func(context.Context, []int) { runtime.Goexit() })
+	pipeline := send.NewPipeline(func(context.Context, []int) { runtime.Goexit() })
 	for range 2 * send.FewTrips {
-		require.Equal(t, send.Sent, line.Do(ctx, 0, 1))
+		require.Equal(t, send.Sent, pipeline.Do(ctx, 0, 1))
 	}
-	line.HadCompany()
+	pipeline.SetShared()
 	var callers sync.WaitGroup
 	var left atomic.Int64
 	for range 100 {
 		callers.Go(func() {
-			if line.Do(ctx, 0, 1) != send.Sent {
+			if pipeline.Do(ctx, 0, 1) != send.Sent {
 				left.Add(1)
 			}
 		})
 	}
 	callers.Wait()
 	require.Zero(t, left.Load())
-	luatomictest.Eventually(t, 10*time.Second, "no round trip is under way", func() bool { return line.Active() == 0 })
+	luatomictest.Eventually(t, 10*time.Second, "all have returned", func() bool { return pipeline.Active() == 0 })
 }
 
-// A place that is spare holds no item, although its goroutine may wait for the next one.
+// A spare request holds no item, although its goroutine may wait for the next one.
 func TestAnItemIsFreeAfterItsCall(t *testing.T) {
 	type item struct{ _ [64]byte }
-	line, freed := send.NewLine(func(context.Context, []*item) {}), make(chan struct{})
+	pipeline, freed := send.NewPipeline(func(context.Context, []*item) {}), make(chan struct{})
 	for i := range 1000 {
 		it := new(item)
 		if i == 999 {
 			runtime.AddCleanup(it, func(int) { close(freed) }, 0)
 		}
-		require.Equal(t, send.Sent, line.Do(t.Context(), it, 1))
+		require.Equal(t, send.Sent, pipeline.Do(t.Context(), it, 1))
 	}
 	luatomictest.Eventually(t, 10*time.Second, "the last item is free", func() bool {
 		runtime.GC()
@@ -338,23 +338,23 @@ func TestAnItemIsFreeAfterItsCall(t *testing.T) {
 	})
 }
 
-// A call that waited and goes out without company is sent with the context of its caller, as one that did not wait.
+// A call that waited and goes out alone is sent with the context of its caller, as one that did not wait.
 func TestASingleItemHasTheContextOfItsCaller(t *testing.T) {
 	t.Parallel()
 	type key struct{}
 	seen, reply := make(chan any, send.FewTrips+1), make(chan struct{})
-	line := send.NewLine(func(ctx context.Context, _ []int) {
+	pipeline := send.NewPipeline(func(ctx context.Context, _ []int) {
 		seen <- ctx.Value(key{})
 		<-reply
 	})
-	line.NoneIsLong()
+	pipeline.NoneIsOverdue()
 	var callers sync.WaitGroup
 	for range send.FewTrips {
-		callers.Go(func() { line.Do(context.WithValue(t.Context(), key{}, "at once"), 1, 1) })
+		callers.Go(func() { pipeline.Do(context.WithValue(t.Context(), key{}, "at once"), 1, 1) })
 		require.Equal(t, "at once", <-seen)
 	}
-	callers.Go(func() { line.Do(context.WithValue(t.Context(), key{}, "waited"), 1, 1) })
-	luatomictest.Eventually(t, 10*time.Second, "it waits", func() bool { return line.Waiting() == 1 })
+	callers.Go(func() { pipeline.Do(context.WithValue(t.Context(), key{}, "waited"), 1, 1) })
+	luatomictest.Eventually(t, 10*time.Second, "it waits", func() bool { return pipeline.Waiting() == 1 })
 	close(reply)
 	callers.Wait()
 	require.Equal(t, "waited", <-seen)
