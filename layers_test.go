@@ -23,27 +23,27 @@ gen/lock: lua
 gen/queue: lua
 gen/rpc: lua
 internal/keys: lua
-internal/lease: internal/send lua
+internal/keeper: internal/send lua
 internal/servers: internal/keys internal/send lua
 internal/notify: internal/clock internal/send internal/servers
 internal/operate: internal/servers lua
 luatomictest: internal/launch internal/show luatomictest/internal/ready luatomictest/luacover
 luatomictest/withserver: luatomictest luatomictest/internal/ready
 
-limit: gen/limit internal/clock internal/keys internal/lease internal/send lua
+limit: gen/limit internal/clock internal/keeper internal/keys internal/send lua
 limit/limithttp: limit
-lock: gen/lock internal/calls internal/clock internal/keys internal/lease internal/notify internal/send internal/servers lua
+lock: gen/lock internal/calls internal/clock internal/keeper internal/keys internal/notify internal/send internal/servers lua
 lock/locktest: internal/launch lock luatomictest
-lock/quorum: gen/lock internal/calls internal/clock internal/keys internal/lease internal/send lock lua
-queue: gen/queue internal/clock internal/decline internal/exact internal/keys internal/lease internal/notify internal/send internal/servers internal/show lua
+lock/quorum: gen/lock internal/calls internal/clock internal/keeper internal/keys internal/send lock lua
+queue: gen/queue internal/clock internal/decline internal/exact internal/keeper internal/keys internal/notify internal/send internal/servers internal/show lua
 rpc: gen/rpc internal/clock internal/exact internal/keys internal/notify internal/send internal/servers internal/show internal/wire lua
 
 compat/actionhero/internal/script: lua
-compat/actionhero: compat/actionhero/internal/script internal/clock internal/exact internal/lease internal/notify internal/send internal/servers lua
+compat/actionhero: compat/actionhero/internal/script internal/clock internal/exact internal/keeper internal/notify internal/send internal/servers lua
 compat/plainlock/internal/script: lua
-compat/plainlock: compat/plainlock/internal/script internal/calls internal/clock internal/lease internal/notify internal/send internal/servers lua
+compat/plainlock: compat/plainlock/internal/script internal/calls internal/clock internal/keeper internal/notify internal/send internal/servers lua
 compat/redisinaction/internal/script: lua
-compat/redisinaction: compat/redisinaction/internal/script internal/clock internal/decline internal/exact internal/lease internal/send lua
+compat/redisinaction: compat/redisinaction/internal/script internal/clock internal/decline internal/exact internal/keeper internal/send lua
 compat/sidekiq/internal/script: lua
 compat/sidekiq: compat/sidekiq/internal/script internal/clock internal/decline internal/exact internal/send lua
 

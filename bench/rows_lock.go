@@ -172,7 +172,7 @@ func lockRows() []row {
 			plain.entrants = append(plain.entrants, entrant{p.name, p.kind, p.note, lockPairs(n, false, p.open)})
 			piped.entrants = append(piped.entrants, entrant{p.name, p.kind, p.note, lockPairs(n, true, p.open)})
 		}
-		rueidis := entrant{"rueidislock", peer, "no fence; one pipelined connection by itself",
+		entrant := entrant{"rueidislock", peer, "no fence; one pipelined connection by itself",
 			func(b *bench) (work, error) {
 				p, err := b.rueidisPair()
 				if err != nil {
@@ -180,10 +180,10 @@ func lockRows() []row {
 				}
 				return b.pairs(n, p)
 			}}
-		plain.entrants = append(plain.entrants, rueidis)
+		plain.entrants = append(plain.entrants, entrant)
 		all = append(all, plain)
 		if n > 1 {
-			piped.entrants = append(piped.entrants, rueidis)
+			piped.entrants = append(piped.entrants, entrant)
 			all = append(all, piped)
 		}
 	}

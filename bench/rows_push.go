@@ -143,8 +143,8 @@ func pushManyAsynq(callers int) func(*bench) (work, error) {
 	}
 }
 
-func enqueue(ctx context.Context, client *asynq.Client, queue string, n int, opts ...asynq.Option) error {
-	opts = append(opts, asynq.Queue(queue))
+func enqueue(ctx context.Context, client *asynq.Client, q string, n int, opts ...asynq.Option) error {
+	opts = append(opts, asynq.Queue(q))
 	for range n {
 		if _, err := client.EnqueueContext(ctx, asynq.NewTask("bench", make([]byte, payload)), opts...); err != nil {
 			return err

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/internal/keys"
-	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -39,13 +39,13 @@ type Limiter struct {
 	client lua.Client
 	opts   Options
 	bad    error
-	tokens *lease.Tokens
+	tokens *keeper.Tokens
 }
 
 // New returns a Limiter; nil options mean the defaults. Nothing is sent and nothing starts. Options out of range are an
 // error of each call.
 func New(client lua.Client, opts *Options) *Limiter {
-	l := &Limiter{client: client, tokens: lease.NewTokens()}
+	l := &Limiter{client: client, tokens: keeper.NewTokens()}
 	if opts != nil {
 		l.opts = *opts
 	}
@@ -59,10 +59,10 @@ func New(client lua.Client, opts *Options) *Limiter {
 	if o.Keep == 0 {
 		o.Keep = 10 * time.Minute
 	}
-	l.bad = errors.Join(lua.CheckClient(client), lease.CheckSettings(
-		lease.Setting{Field: "MaxDebt", Value: o.MaxDebt, Min: time.Millisecond},
-		lease.Setting{Field: "MaxWait", Value: o.MaxWait, Min: time.Microsecond},
-		lease.Setting{Field: "Keep", Value: o.Keep, Min: time.Second},
+	l.bad = errors.Join(lua.CheckClient(client), keeper.CheckSettings(
+		keeper.Setting{Field: "MaxDebt", Value: o.MaxDebt, Min: time.Millisecond},
+		keeper.Setting{Field: "MaxWait", Value: o.MaxWait, Min: time.Microsecond},
+		keeper.Setting{Field: "Keep", Value: o.Keep, Min: time.Second},
 	))
 	if l.bad == nil && o.MaxWait > o.MaxDebt {
 		l.bad = &lua.RangeError{

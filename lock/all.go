@@ -10,7 +10,7 @@ import (
 
 	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/clock"
-	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -230,7 +230,7 @@ func (l *Locker) tryEach(ctx context.Context, begun time.Time, leases Leases) (
 func (l *Locker) tryAll(ctx context.Context, rs []*request) (
 	sent time.Time, results []lockscript.AcquireResult, errs []error,
 ) {
-	lease.InTime(func(now time.Time) (until time.Time) {
+	keeper.InTime(func(now time.Time) (until time.Time) {
 		sent = now
 		results, errs = l.hub.plain.tryAll(ctx, rs)
 		for i, r := range rs {
@@ -287,7 +287,7 @@ func (l *Locker) runAll(ctx context.Context, leases Leases) (sent time.Time, r l
 	}
 	var again send.Resent
 	noting := send.WatchResent(ctx, &again)
-	lease.InTime(func(now time.Time) (until time.Time) {
+	keeper.InTime(func(now time.Time) (until time.Time) {
 		sent = now
 		r, err = lockscript.AcquireAll(noting, l.hub.client, p)
 		for _, lease := range leases {

@@ -2,14 +2,13 @@ package lock
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/luatomic/luatomic/internal/calls"
+	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/internal/keys"
-	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/internal/notify"
 	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
@@ -27,25 +26,25 @@ type hub struct {
 	client        lua.Client
 	plain         plain
 	permits       permits
-	tokens        *lease.Tokens
+	tokens        *keeper.Tokens
 	prefix        string       // of the keys
 	inbox         string       // channel of this process
-	floor         lease.Floor  // the greatest fence that is known
+	floor         keeper.Floor // the greatest fence that is known
 	calls         *calls.Group // those that Close waits for: acquires, and what goes on behind a caller that has left
 	subscriptions *notify.Hub
 	waiters       *waiters
-	keeper        *lease.Keeper
+	keeper        *keeper.Keeper
 	observers     observers
 	subscribed    sync.Once // to the inbox
 }
 
 func newHub(client lua.Client, prefix string) *hub {
 	s := notify.NewHub(client)
-	tokens := lease.NewTokens()
+	tokens := keeper.NewTokens()
 	h := &hub{
 		client: client, plain: plain{client}, permits: permits{client}, tokens: tokens,
 		prefix: prefix, inbox: keys.LockInbox(prefix) + tokens.Process(), subscriptions: s, waiters: newWaiters(s),
-		keeper: lease.NewKeeper(client, lease.Causes{
+		keeper: keeper.NewKeeper(client, keeper.Causes{
 			Lost: ErrLost, MaxHold: ErrMaxHold, Revoked: ErrRevoked, Released: ErrReleased,
 		}),
 		observers: observers{subscriptions: s}, calls: calls.New(),
@@ -54,10 +53,6 @@ func newHub(client lua.Client, prefix string) *hub {
 	s.Lost = func(channel string, _ error) { h.waiters.lost(channel) }
 	return h
 }
-
-// ErrClosed is the error of an Acquire that waits when its Locker is closed, and of each acquire after that. It also
-// ends Election.Observe.
-var ErrClosed = errors.New("luatomic: locker closed")
 
 // end closes the connections and ends the waiters and the renewals.
 func (h *hub) end() {
@@ -109,7 +104,7 @@ func (h *hub) received(channel, message string) {
 	token, args, _ := strings.Cut(args, " ")
 	switch messageType {
 	case "r":
-		h.keeper.EndWhere(ErrRevoked, func(of lease.Holder) bool {
+		h.keeper.EndWhere(ErrRevoked, func(of keeper.Holder) bool {
 			kept, ok := of.(interface{ hasToken(token, key string) bool })
 			return ok && kept.hasToken(token, args)
 		})
@@ -173,7 +168,7 @@ func (h *hub) publishBehind(ctx context.Context, channel, message string) {
 	h.calls.Add()
 	send.Go(func() {
 		defer h.calls.End()
-		_ = h.client.Publish(lease.Detach(ctx), channel, message).Err()
+		_ = h.client.Publish(keeper.Detach(ctx), channel, message).Err()
 	})
 }
 

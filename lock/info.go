@@ -7,7 +7,7 @@ import (
 	"time"
 
 	lockscript "github.com/luatomic/luatomic/gen/lock"
-	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -134,7 +134,7 @@ func (l *Locker) Steal(ctx context.Context, name string) (*Lease, error) {
 // steal takes the lock in time, as lease.InTime defines it.
 func (l *Locker) steal(ctx context.Context, r *request) (g grant, err error) {
 	r.noted.Context = ctx
-	lease.InTime(func(sent time.Time) time.Time {
+	keeper.InTime(func(sent time.Time) time.Time {
 		var forced lockscript.ForceResult
 		forced, err = l.hub.plain.force(&r.noted, r, true, 0)
 		r.noteOutcome(forced.Fence != 0, err)

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -17,7 +17,7 @@ type Lease struct {
 	request request
 	hub     *hub
 	fence   int64
-	state   lease.Lease
+	state   keeper.Entry
 }
 
 // newLease makes the request of one acquire. Nothing is sent, and nothing is held yet.
@@ -119,7 +119,7 @@ func (l *Lease) begin(begun time.Time, g grant) *Lease {
 	r := &l.request
 	l.fence = g.fence
 	r.floor.Note(g.fence)
-	terms := lease.Terms{Name: r.name, TTL: r.opts.TTL, MaxHold: r.opts.MaxHold}
+	terms := keeper.Terms{Name: r.name, TTL: r.opts.TTL, MaxHold: r.opts.MaxHold}
 	l.state.Begin(l.hub.keeper, (*holder)(l), terms, g.deadline)
 	r.opts.observe(Event{Kind: EventAcquired, Name: r.name, Wait: time.Since(begun)})
 	return l

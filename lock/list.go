@@ -92,15 +92,15 @@ func (of listing[R, T]) all(ctx context.Context, l *Locker, yield func(T, error)
 	if _, err := of.keysOf(l.opts.Prefix, l.opts.Tag, "any"); err != nil {
 		return err
 	}
-	servers, err := servers.Masters(ctx, l.hub.client)
+	masters, err := servers.Masters(ctx, l.hub.client)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	inUse, errs := make(chan T), make([]error, len(servers))
+	inUse, errs := make(chan T), make([]error, len(masters))
 	go func() {
 		defer close(inUse)
-		send.Abreast(len(servers), func(i int) { errs[i] = of.scan(ctx, l, servers[i], inUse) })
+		send.Abreast(len(masters), func(i int) { errs[i] = of.scan(ctx, l, masters[i], inUse) })
 	}()
 	defer func() {
 		cancel(errStop)

@@ -3,60 +3,16 @@ package lock
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/internal/keys"
-	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/lua"
 )
-
-// The errors of a lock that the caller does not hold.
-var (
-	// ErrHeld says that another owner holds the lock. It is returned as a *HeldError.
-	ErrHeld = errors.New("luatomic: lock is held")
-	// ErrLost says that a lease is over: it ended by the clock, or another owner has acquired the lock since. The work
-	// under the lease may have overlapped with the work of another holder. The fences tell them apart.
-	ErrLost = errors.New("luatomic: lock lost")
-	// ErrRevoked is an ErrLost: ForceRelease, Steal or Revoke took the lock away.
-	ErrRevoked = fmt.Errorf("%w: it was taken away", ErrLost)
-	// ErrMaxHold is an ErrLost: the lock was held for Options.MaxHold.
-	ErrMaxHold = fmt.Errorf("%w: held for MaxHold", ErrLost)
-	// ErrReleased is the cause of a lease's context after Release.
-	ErrReleased = errors.New("luatomic: lock released")
-	// ErrNotReplicated says that fewer than Options.Replicas replicas confirmed the lock within ReplicaTimeout. The
-	// lock was released again.
-	ErrNotReplicated = errors.New("luatomic: lock not replicated")
-)
-
-// HeldError says who holds the lock and for how long. It matches ErrHeld.
-type HeldError struct {
-	// Name is the lock's name.
-	Name string
-	// Remaining is what was left of the holder's lease and its lock delay at the last attempt, by the server's clock.
-	// It is 0 when both were over.
-	Remaining time.Duration
-	// Holder is the holder's Options.Note. During a lock delay it is the note of the holder whose lease ended without a
-	// release.
-	Holder string
-}
-
-// Error names the lock, the holder's note and the remaining time.
-func (e *HeldError) Error() string {
-	by := ""
-	if e.Holder != "" {
-		by = " by " + printable(e.Holder)
-	}
-	more := ""
-	if e.Remaining > 0 {
-		more = fmt.Sprintf(", for %v more unless extended", e.Remaining)
-	}
-	return fmt.Sprintf("%v: %q%s%s", ErrHeld, e.Name, by, more)
-}
 
 // printable returns a note that is safe on a terminal or in a log: quoted if it has characters that are not graphic.
 func printable(note string) string {
@@ -68,9 +24,6 @@ func printable(note string) string {
 	}
 	return strconv.QuoteToASCII(note)
 }
-
-// Is matches ErrHeld.
-func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
 // Options are the settings of a Locker. The zero value is ready to use.
 type Options struct {
@@ -134,12 +87,12 @@ func (o *Options) setDefaults() {
 
 // check returns the first setting that is out of range.
 func (o *Options) check() error {
-	if err := lease.CheckSettings(
-		lease.Setting{Field: "TTL", Value: o.TTL, Min: time.Millisecond},
-		lease.Setting{Field: "Claim", Value: o.Claim, Min: time.Millisecond},
-		lease.Setting{Field: "Afterlife", Value: o.Afterlife}, lease.Setting{Field: "MaxHold", Value: o.MaxHold},
-		lease.Setting{Field: "LockDelay", Value: o.LockDelay},
-		lease.Setting{Field: "ReplicaTimeout", Value: o.ReplicaTimeout}, lease.Setting{Field: "Poll", Value: o.Poll},
+	if err := keeper.CheckSettings(
+		keeper.Setting{Field: "TTL", Value: o.TTL, Min: time.Millisecond},
+		keeper.Setting{Field: "Claim", Value: o.Claim, Min: time.Millisecond},
+		keeper.Setting{Field: "Afterlife", Value: o.Afterlife}, keeper.Setting{Field: "MaxHold", Value: o.MaxHold},
+		keeper.Setting{Field: "LockDelay", Value: o.LockDelay},
+		keeper.Setting{Field: "ReplicaTimeout", Value: o.ReplicaTimeout}, keeper.Setting{Field: "Poll", Value: o.Poll},
 	); err != nil {
 		return err
 	}
@@ -300,6 +253,6 @@ func With[T any](ctx context.Context, l Doer, name string, f func(context.Contex
 // LeaseFrom returns the lease of a context that Do or Lease.Keep made, or of a context derived from it. With several
 // leases it returns the innermost, without one nil.
 func LeaseFrom(ctx context.Context) *Lease {
-	h, _ := ctx.Value(lease.Of[*holder]{}).(*holder)
+	h, _ := ctx.Value(keeper.Of[*holder]{}).(*holder)
 	return (*Lease)(h)
 }

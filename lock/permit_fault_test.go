@@ -71,18 +71,18 @@ func TestSemaphoreOverTheMemoryLimit(t *testing.T) {
 func TestDeadWaitersCostNoLookAtTheHolders(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), luatomictest.StartServer(t).Client()
-	for name, run := range map[string]func(permits, queue string){
-		"release": func(permits, queue string) {
-			lab.Must(lockscript.SemRelease(ctx, c, lockscript.SemReleaseParams{Permits: permits, Queue: queue,
+	for name, run := range map[string]func(permits, waiting string){
+		"release": func(permits, waiting string) {
+			lab.Must(lockscript.SemRelease(ctx, c, lockscript.SemReleaseParams{Permits: permits, Queue: waiting,
 				Channel: permits,
 				Owner:   "p.me:2"}))
 		},
-		"resize": func(permits, queue string) {
-			lab.Must(lockscript.SemResize(ctx, c, lockscript.SemResizeParams{Permits: permits, Queue: queue,
+		"resize": func(permits, waiting string) {
+			lab.Must(lockscript.SemResize(ctx, c, lockscript.SemResizeParams{Permits: permits, Queue: waiting,
 				Channel: permits, Size: 6}))
 		},
-		"acquire": func(permits, queue string) {
-			lab.Must(lockscript.SemAcquire(ctx, c, lockscript.SemAcquireParams{Permits: permits, Queue: queue,
+		"acquire": func(permits, waiting string) {
+			lab.Must(lockscript.SemAcquire(ctx, c, lockscript.SemAcquireParams{Permits: permits, Queue: waiting,
 				Channel: permits,
 				Owner:   "p.new:1", Limit: 6, TTL: time.Minute}))
 		},

@@ -340,7 +340,7 @@ func TestLockNoteAndFenceOnlyForTheHolder(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	c, k := luatomictest.Client(t), luatomictest.Namespace(t)
-	lock := "lock:{" + k + "}"
+	own := "lock:{" + k + "}"
 	for _, tc := range []struct {
 		text  string
 		life  time.Duration
@@ -353,31 +353,31 @@ func TestLockNoteAndFenceOnlyForTheHolder(t *testing.T) {
 		{"", 0, false},
 	} {
 		set := func() {
-			require.NoError(t, c.Del(ctx, lock).Err())
+			require.NoError(t, c.Del(ctx, own).Err())
 			if tc.text != "" {
-				require.NoError(t, c.Set(ctx, lock, tc.text, tc.life).Err())
+				require.NoError(t, c.Set(ctx, own, tc.text, tc.life).Err())
 			}
 		}
 		set()
-		held, err := lockscript.Note(ctx, c, lockscript.NoteParams{Lock: lock, Owner: "me", Text: "new"})
+		held, err := lockscript.Note(ctx, c, lockscript.NoteParams{Lock: own, Owner: "me", Text: "new"})
 		require.NoError(t, err)
 		require.Equal(t, tc.noted, held, tc)
 		want := tc.text
 		if tc.noted {
 			want = strings.TrimSuffix(want, "note") + "new"
 		}
-		require.Equal(t, want, c.Get(ctx, lock).Val())
+		require.Equal(t, want, c.Get(ctx, own).Val())
 		set()
-		held, err = lockscript.Fence(ctx, c, lockscript.FenceParams{Lock: lock, Owner: "me", Least: 9})
+		held, err = lockscript.Fence(ctx, c, lockscript.FenceParams{Lock: own, Owner: "me", Least: 9})
 		require.NoError(t, err)
 		require.Equal(t, tc.noted, held, tc)
 		want = tc.text
 		if tc.noted {
 			want = "2 9" + want[3:]
-			again, err := lockscript.Fence(ctx, c, lockscript.FenceParams{Lock: lock, Owner: "me", Least: 8})
+			again, err := lockscript.Fence(ctx, c, lockscript.FenceParams{Lock: own, Owner: "me", Least: 8})
 			require.NoError(t, err)
 			require.True(t, again)
 		}
-		require.Equal(t, want, c.Get(ctx, lock).Val(), "never lowered, and nobody else's")
+		require.Equal(t, want, c.Get(ctx, own).Val(), "never lowered, and nobody else's")
 	}
 }

@@ -10,8 +10,8 @@ import (
 
 	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/calls"
+	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/internal/keys"
-	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -51,7 +51,7 @@ type request struct {
 	limit   int64  // of a semaphore or a read-write lock
 	opts    *Options
 	scripts protocol
-	floor   *lease.Floor // the greatest fence that this Locker knows
+	floor   *keeper.Floor // the greatest fence that this Locker knows
 	calls   *calls.Group
 	noted   noted
 	mayHold bool // an attempt was granted something, or may have been; see noteOutcome
@@ -137,7 +137,7 @@ func (r *request) granted(sent time.Time, result lockscript.AcquireResult) grant
 	if remaining == 0 {
 		remaining = r.opts.TTL
 	}
-	return grant{fence: result.Fence, deadline: lease.End(sent, remaining)}
+	return grant{fence: result.Fence, deadline: keeper.End(sent, remaining)}
 }
 
 // heldBy returns the error of an attempt that found the lock held.
@@ -159,7 +159,7 @@ func (r *request) try(ctx context.Context) (grant, *HeldError, error) {
 
 // attempt makes one attempt, in time as lease.InTime defines it; sent is when the attempt was sent.
 func (r *request) attempt(ctx context.Context, a attempt) (sent time.Time, result lockscript.AcquireResult, err error) {
-	lease.InTime(func(now time.Time) (until time.Time) {
+	keeper.InTime(func(now time.Time) (until time.Time) {
 		sent = now
 		if result, err = r.ask(ctx, a); err == nil && result.Acquired {
 			until = r.granted(sent, result).deadline
@@ -216,11 +216,6 @@ func (r *request) withdraw(ctx context.Context, entry string) error {
 	return behind(ctx, r.calls, func(ctx context.Context) error { return r.scripts.withdraw(ctx, r, entry) })
 }
 
-// ErrNotALock says that the key of a lock, a semaphore or a read-write lock has something else in it: a record of
-// another version of this library, or a value of another program. Nothing was changed. If no process uses the key,
-// delete it.
-var ErrNotALock = errors.New("luatomic: not a lock of this version")
-
 // isLayout reports whether a script found something else under the key. The script has changed nothing.
 func isLayout(err error) bool {
 	layout := (*lua.Error)(nil)
@@ -237,4 +232,36 @@ func recordError(err error, key string) error {
 		return fmt.Errorf("%w: key %q; delete it when no process uses it: %w", ErrNotALock, key, err)
 	}
 	return err
+}
+
+// grace is how long a caller still waits for a call after its context has ended or its Locker was closed. The call goes
+// on after that.
+const grace = 20 * time.Millisecond
+
+// behind makes a call that gives something back or notifies, under a context that does not end with ctx. It returns
+// when the call does. When ctx ends or all is closed, it returns nil a moment later, and the call goes on. Close waits
+// for the call.
+func behind(ctx context.Context, all *calls.Group, call func(context.Context) error) error {
+	done := make(chan error, 1)
+	all.Add()
+	go func() {
+		defer all.End()
+		done <- call(keeper.Detach(ctx))
+	}()
+	if ctx.Err() == nil {
+		select {
+		case err := <-done:
+			return err
+		case <-ctx.Done():
+		case <-all.Closed():
+		}
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		return nil
+	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	lockscript "github.com/luatomic/luatomic/gen/lock"
+	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/internal/keys"
-	"github.com/luatomic/luatomic/internal/lease"
 )
 
 // The server counts whole milliseconds, and a repeat in the last one of a lease has none left. That is not the whole
@@ -33,7 +33,7 @@ func TestARepeatInTheLastMillisecondHasNoLeaseLeft(t *testing.T) {
 		result, err := h.permits.acquire(t.Context(), &r, attempt{})
 		require.NoError(t, err)
 		require.True(t, result.Acquired)
-		return lease.Left(r.granted(sent, result).deadline)
+		return keeper.Left(r.granted(sent, result).deadline)
 	}
 	require.Greater(t, left(), ttl/2)
 	server.SetTime(now.Add(ttl))

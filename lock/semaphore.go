@@ -21,27 +21,6 @@ import (
 // even if a waiter with less weight behind it would fit. Otherwise a heavy waiter could wait for ever. A release grants
 // permits to as many waiters from the head as fit, in the same script.
 
-// ErrLimit says that the weight of a permit is above the limit of the semaphore. That is the stored limit, or the limit
-// of the call where none is stored. It is returned as a *LimitError.
-var ErrLimit = errors.New("luatomic: weight above the limit of the semaphore")
-
-// LimitError has the weight that was asked for and the limit of the semaphore. It matches ErrLimit.
-type LimitError struct {
-	// Name is the name of the semaphore.
-	Name string
-	// Weight is that of the call, Limit that of the semaphore.
-	Weight, Limit int
-}
-
-// Error names the semaphore, the weight and the limit.
-func (e *LimitError) Error() string {
-	return fmt.Sprintf("%v: %q has %d, the permit weighs %d; ask for less, or Resize", ErrLimit, e.Name,
-		e.Limit, e.Weight)
-}
-
-// Is matches ErrLimit.
-func (e *LimitError) Is(target error) bool { return target == ErrLimit }
-
 // maxPermits is the greatest limit of a semaphore.
 const maxPermits = 1 << 30
 

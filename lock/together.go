@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -41,7 +41,7 @@ func (c partContext) Value(key any) any {
 	switch key.(type) {
 	case partKey:
 		return c.part
-	case lease.Waits:
+	case keeper.Waits:
 		return c.part.leave
 	}
 	return c.Context.Value(key)
@@ -58,7 +58,7 @@ func (ls Leases) together(ctx context.Context, f func(context.Context, *Lease) e
 		return nil
 	}
 	hub := ls[0].hub
-	r := &round{ctx: lease.Detach(ctx), batch: lua.NewBatch(hub.client), sent: make(chan struct{})}
+	r := &round{ctx: keeper.Detach(ctx), batch: lua.NewBatch(hub.client), sent: make(chan struct{})}
 	for _, l := range ls {
 		if l.hub == hub {
 			r.missing++

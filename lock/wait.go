@@ -11,7 +11,7 @@ import (
 
 	lockscript "github.com/luatomic/luatomic/gen/lock"
 	"github.com/luatomic/luatomic/internal/clock"
-	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/internal/keeper"
 )
 
 // wait returns when the lock is granted to r, when ctx ends, or when the hub is closed. A lease that is handed over
@@ -184,7 +184,7 @@ func (h *hub) await(ctx context.Context, w *waiter) (g grant, again bool, err er
 		w.granted = m.fence
 		g = grant{fence: m.fence, deadline: m.deadline(w.group.clock.reading()), claim: true}
 		// A message can be late: it can come after an attempt that found another holder.
-		valid := m.fence >= w.fence && lease.Left(g.deadline) > 0
+		valid := m.fence >= w.fence && keeper.Left(g.deadline) > 0
 		return g, !valid || h.confirms(w.request), nil
 	case <-w.wake:
 		w.granted = 0

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/internal/notify"
 )
 
@@ -67,8 +67,8 @@ type grantMessage struct {
 // that.
 func (m grantMessage) deadline(server serverReading) time.Time {
 	since := time.Duration(m.start-server.us) * time.Microsecond
-	byClock, byMessage := lease.End(server.asked, since+m.length), m.received.Add(m.length)
-	if lease.Left(byMessage) < lease.Left(byClock) {
+	byClock, byMessage := keeper.End(server.asked, since+m.length), m.received.Add(m.length)
+	if keeper.Left(byMessage) < keeper.Left(byClock) {
 		return byMessage
 	}
 	return byClock

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	lockscript "github.com/luatomic/luatomic/gen/lock"
+	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/internal/keys"
-	"github.com/luatomic/luatomic/internal/lease"
 )
 
 // asleep is how at looks to a machine that was suspended for d since: its wall clock went on, its monotonic clock did
@@ -63,7 +63,7 @@ func TestAGrantIsReadFromTheClockOfItsServer(t *testing.T) {
 	require.True(t, h.waiters.received("g", "process.1", fmt.Sprint(now, " ", now, " 10000 lock:{x}")))
 	g, _, err := h.await(t.Context(), w)
 	require.NoError(t, err)
-	require.Greater(t, lease.Left(g.deadline), 5*time.Second)
+	require.Greater(t, keeper.Left(g.deadline), 5*time.Second)
 }
 
 // What two clocks may differ by grows with the time between the reading of the server's clock and the grant. A waiter
@@ -88,7 +88,7 @@ func TestAWaiterThatHasWaitedForLongTakesItsGrant(t *testing.T) {
 	g, again, err := h.await(t.Context(), w)
 	require.NoError(t, err)
 	require.False(t, again, "another attempt")
-	require.Greater(t, lease.Left(g.deadline), 500*time.Millisecond)
+	require.Greater(t, keeper.Left(g.deadline), 500*time.Millisecond)
 }
 
 // A waiter that leaves, or is granted the lock, before its attempt makes room for another one.

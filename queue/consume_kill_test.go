@@ -217,8 +217,8 @@ func runAndKill(t *testing.T, q *queue.Queue, d diary, seed uint64) int {
 }
 
 // runSurvivor runs a worker that is not killed, so that one can always take over.
-func runSurvivor(t *testing.T, queue string, rnd *rand.Rand, finish <-chan struct{}) error {
-	w, err := startWorker(t, "survivor", queue, rnd.Uint64())
+func runSurvivor(t *testing.T, q string, rnd *rand.Rand, finish <-chan struct{}) error {
+	w, err := startWorker(t, "survivor", q, rnd.Uint64())
 	if err != nil {
 		return err
 	}
@@ -227,11 +227,11 @@ func runSurvivor(t *testing.T, queue string, rnd *rand.Rand, finish <-chan struc
 
 // killOneByOne runs one worker after the other and kills each, some immediately and some after more than a lease,
 // until the kills are used up. The last one ends by itself.
-func killOneByOne(t *testing.T, queue string, d diary, slot int, rnd *rand.Rand, left *atomic.Int64,
+func killOneByOne(t *testing.T, q string, d diary, slot int, rnd *rand.Rand, left *atomic.Int64,
 	finish <-chan struct{}) error {
 	for n := 0; ; n++ {
 		name := fmt.Sprintf("%d.%d", slot, n)
-		w, err := startWorker(t, name, queue, rnd.Uint64())
+		w, err := startWorker(t, name, q, rnd.Uint64())
 		if err != nil {
 			return err
 		}
@@ -261,13 +261,13 @@ func drawLifetime(rnd *rand.Rand) time.Duration {
 	return min(life, 2*killLease)
 }
 
-func startWorker(t *testing.T, name, queue string, seed uint64) (*lab.Worker, error) {
+func startWorker(t *testing.T, name, q string, seed uint64) (*lab.Worker, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(self, "-test.run=^TestWorkerProcess$", "-test.timeout=10m")
-	cmd.Env = append(os.Environ(), killEnvName+"="+name, killEnvQueue+"="+queue,
+	cmd.Env = append(os.Environ(), killEnvName+"="+name, killEnvQueue+"="+q,
 		fmt.Sprintf("%s=%d", killEnvSeed, seed),
 		"LUATOMIC_REDIS_URL="+luatomictest.URL(t), "GORACE=atexit_sleep_ms=0")
 	stdin, err := cmd.StdinPipe()

@@ -10,7 +10,7 @@ import (
 
 	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/clock"
-	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -45,7 +45,7 @@ type Delivery struct {
 	finished atomic.Bool
 	// consumer has the delivery, if one has.
 	consumer *consumer
-	lease    lease.Lease
+	lease    keeper.Entry
 	taken    time.Time     // by the server's clock
 	wait     time.Duration // from EnqueuedAt to the take
 	// The job expires between these two times, by the clock of the process: a take reads the server's clock between its

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/internal/keys"
-	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -74,7 +74,7 @@ type Queue struct {
 	name   string
 	keys   keys.Queue
 	opts   Options
-	keeper *lease.Keeper
+	keeper *keeper.Keeper
 	takers takers
 
 	listing listing
@@ -105,7 +105,7 @@ func New(client lua.Client, name string, opts *Options) (*Queue, error) {
 	if q.opts.Receipt == 0 {
 		q.opts.Receipt = 2 * time.Hour
 	}
-	q.keeper = lease.NewKeeper(client, lease.Causes{Lost: ErrLeaseLost, MaxHold: ErrLeaseLost, Released: errSettled})
+	q.keeper = keeper.NewKeeper(client, keeper.Causes{Lost: ErrLeaseLost, MaxHold: ErrLeaseLost, Released: errSettled})
 	var err error
 	if q.keys, err = keys.NewQueue(q.opts.Prefix, q.opts.Tag, name); err != nil {
 		return nil, fmt.Errorf("luatomic: %w", err)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	queuescript "github.com/luatomic/luatomic/gen/queue"
-	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -36,13 +36,13 @@ func (h *holder) Group() any { return h.queue.keys.Leases }
 
 // Extend extends the delivery alone.
 func (h *holder) Extend(b *lua.Batch, ttl time.Duration) (outcome func() error) {
-	of := h.ExtendAll(b, []lease.Together{h}, ttl)
+	of := h.ExtendAll(b, []keeper.Together{h}, ttl)
 	return func() error { return of(0) }
 }
 
 // ExtendAll extends the deliveries. For a delivery whose last extend has no reply, it repeats that extend, so that the
 // fence is known.
-func (h *holder) ExtendAll(b *lua.Batch, hs []lease.Together, ttl time.Duration) (outcome func(int) error) {
+func (h *holder) ExtendAll(b *lua.Batch, hs []keeper.Together, ttl time.Duration) (outcome func(int) error) {
 	var fresh []*Delivery
 	for _, other := range hs {
 		d := (*Delivery)(other.(*holder))

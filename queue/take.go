@@ -6,7 +6,7 @@ import (
 	"time"
 
 	queuescript "github.com/luatomic/luatomic/gen/queue"
-	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -146,7 +146,7 @@ func (q *Queue) delivered(j queuescript.TakeJob, now time.Time, fence int64, sen
 	d.taken = now
 	d.wait = now.Sub(d.EnqueuedAt)
 	d.fence.Store(fence)
-	d.lease.Begin(q.keeper, (*holder)(d), lease.Terms{Name: j.ID, TTL: q.opts.Lease}, lease.End(sent, q.opts.Lease))
+	d.lease.Begin(q.keeper, (*holder)(d), keeper.Terms{Name: j.ID, TTL: q.opts.Lease}, keeper.End(sent, q.opts.Lease))
 	return d
 }
 

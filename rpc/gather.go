@@ -74,19 +74,6 @@ func (m Method[Req, Res]) yieldAnswers(
 	return nil
 }
 
-// MissingError says which nodes had not answered a gather when it ended. Their handlers may have run.
-type MissingError struct {
-	Method string
-	Nodes  []string // sorted
-	// Err is why it ended. It has as text why the server refused the attempts to send one of the requests until then.
-	Err error
-}
-
-func (e *MissingError) Error() string {
-	return fmt.Sprintf("luatomic: gather %q: %d nodes have not answered, their handlers may have run: %v",
-		e.Method, len(e.Nodes), e.Err)
-}
-
 func (e *MissingError) Unwrap() error { return e.Err }
 
 // missing is the error of a gather that ended early.

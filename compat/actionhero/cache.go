@@ -8,7 +8,7 @@ import (
 
 	"github.com/luatomic/luatomic/compat/actionhero/internal/script"
 	"github.com/luatomic/luatomic/internal/clock"
-	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -186,7 +186,7 @@ func wholeSeconds(d time.Duration) time.Duration {
 // After a lost reply the error is lua.ErrOutcomeUnknown. Retry, unless another caller of the same name may have locked
 // the key since.
 func (c *Cache) Unlock(ctx context.Context, key string) (bool, error) {
-	r, err := script.CacheUnlock(lease.Detach(ctx), c.client, script.CacheUnlockParams{
+	r, err := script.CacheUnlock(keeper.Detach(ctx), c.client, script.CacheUnlockParams{
 		Lock: c.lock(key), Name: c.opts.LockName, Known: c.ends.of(key),
 	})
 	if err != nil {

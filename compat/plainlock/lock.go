@@ -8,7 +8,7 @@ import (
 
 	"github.com/luatomic/luatomic/compat/plainlock/internal/script"
 	"github.com/luatomic/luatomic/internal/clock"
-	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/lua"
@@ -21,7 +21,7 @@ type Lock struct {
 	name, key, token string
 	fence            int64
 	resent           bool // copies of an attempt may still be on their way
-	state            lease.Lease
+	state            keeper.Entry
 }
 
 // Name returns the name of the lock.
@@ -115,13 +115,13 @@ type reply struct {
 
 // attempt makes one attempt, in time as lease.InTime defines it. held is set if another holder has the lock.
 func (l *Lock) attempt(ctx context.Context) (held *HeldError, err error) {
-	terms := lease.Terms{Name: l.name, TTL: l.locker.opts.TTL}
+	terms := keeper.Terms{Name: l.name, TTL: l.locker.opts.TTL}
 	var until time.Time
-	lease.InTime(func(sent time.Time) time.Time {
+	keeper.InTime(func(sent time.Time) time.Time {
 		late := !until.IsZero()
 		until = time.Time{}
 		if held, err = l.ask(ctx); err == nil && held == nil {
-			until = lease.End(sent, terms.TTL)
+			until = keeper.End(sent, terms.TTL)
 		}
 		l.resent = l.resent || late && err != nil // what the first attempt acquired is given back as a late copy is
 		return until
@@ -191,7 +191,7 @@ func (l *Lock) undo(ctx context.Context, replies <-chan reply) {
 	defer l.locker.calls.End()
 	r := <-replies
 	if r.err == nil && r.Acquired {
-		_, _ = (*holder)(l).release(lease.Detach(ctx))
+		_, _ = (*holder)(l).release(keeper.Detach(ctx))
 	}
 	if bool(r.again) || errors.Is(r.err, lua.ErrOutcomeUnknown) {
 		l.releaseLate(ctx)
@@ -205,7 +205,7 @@ func (l *Lock) releaseLate(ctx context.Context) {
 		case <-time.After(after):
 		case <-l.locker.calls.Closed(): // Close waits for this
 		}
-		if held, err := (*holder)(l).release(lease.Detach(ctx)); err == nil && held {
+		if held, err := (*holder)(l).release(keeper.Detach(ctx)); err == nil && held {
 			return
 		}
 	}

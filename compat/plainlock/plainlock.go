@@ -19,7 +19,7 @@ import (
 
 	"github.com/luatomic/luatomic/compat/plainlock/internal/script"
 	"github.com/luatomic/luatomic/internal/calls"
-	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/internal/notify"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -77,8 +77,8 @@ type Locker struct {
 	client lua.Client
 	opts   Options
 	bad    error
-	tokens *lease.Tokens
-	keeper *lease.Keeper
+	tokens *keeper.Tokens
+	keeper *keeper.Keeper
 	hub    *notify.Hub
 	turns  turns
 	calls  *calls.Group // attempts, which may go on after their callers have left
@@ -87,7 +87,7 @@ type Locker struct {
 // New returns a Locker on the client; nil options mean the defaults. Nothing is sent. When an option is out of range,
 // each later call returns a lua.ErrOutOfRange. When the client is nil, each later call says so.
 func New(client lua.Client, opts *Options) *Locker {
-	l := &Locker{client: client, tokens: lease.NewTokens(), calls: calls.New()}
+	l := &Locker{client: client, tokens: keeper.NewTokens(), calls: calls.New()}
 	if opts != nil {
 		l.opts = *opts
 	}
@@ -97,12 +97,12 @@ func New(client lua.Client, opts *Options) *Locker {
 	if l.opts.Poll == 0 {
 		l.opts.Poll = 100 * time.Millisecond
 	}
-	l.bad = cmp.Or(lua.CheckClient(client), lease.CheckSettings(
-		lease.Setting{Field: "TTL", Value: l.opts.TTL, Min: time.Millisecond},
-		lease.Setting{Field: "Poll", Value: l.opts.Poll},
+	l.bad = cmp.Or(lua.CheckClient(client), keeper.CheckSettings(
+		keeper.Setting{Field: "TTL", Value: l.opts.TTL, Min: time.Millisecond},
+		keeper.Setting{Field: "Poll", Value: l.opts.Poll},
 	))
 	l.opts.TTL = l.opts.TTL.Truncate(time.Millisecond) // the script counts milliseconds
-	l.keeper = lease.NewKeeper(client, lease.Causes{Lost: ErrLost, MaxHold: ErrLost, Released: ErrReleased})
+	l.keeper = keeper.NewKeeper(client, keeper.Causes{Lost: ErrLost, MaxHold: ErrLost, Released: ErrReleased})
 	l.hub = notify.NewHub(client)
 	l.hub.Message = func(channel, _ string) { l.turns.wake(channel) }
 	l.hub.Confirmed = func(channel string, again bool) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/luatomic/luatomic/compat/redisinaction/internal/script"
 	"github.com/luatomic/luatomic/internal/clock"
-	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -171,9 +171,9 @@ func (a *acquire) try(ctx context.Context) (r script.AcquireLockResult, err erro
 
 // inTime sets a TTL, 0 for none. If the lock that it set has expired when the reply comes, it does so again.
 func inTime(ttl time.Duration, set func() (held bool, err error)) (held bool, err error) {
-	lease.InTime(func(sent time.Time) (until time.Time) {
+	keeper.InTime(func(sent time.Time) (until time.Time) {
 		if held, err = set(); err == nil && held && ttl > 0 {
-			until = lease.End(sent, ttl)
+			until = keeper.End(sent, ttl)
 		}
 		return until
 	})

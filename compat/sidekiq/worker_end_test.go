@@ -225,9 +225,9 @@ func TestAWorkerHearsThatItsJobsWereTakenBack(t *testing.T) {
 }
 
 // heldBack runs a function after the server's first reply to a script, before the worker receives it.
-func heldBack(script *lua.Script, do func()) *lab.Around {
+func heldBack(text *lua.Script, do func()) *lab.Around {
 	var once sync.Once
-	return &lab.Around{Sha: lab.Digest(script), Do: func(run func() error) error {
+	return &lab.Around{Sha: lab.Digest(text), Do: func(run func() error) error {
 		err := run()
 		if err == nil {
 			once.Do(do)

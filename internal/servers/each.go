@@ -41,11 +41,11 @@ func EachBus(ctx context.Context, client lua.Client, names []string,
 // Each asks something of each key, abreast of those of one server, and of all servers at the same time. A server that
 // is away is asked nothing more: all that it has not answered has the same error.
 func Each(
-	ctx context.Context, client lua.Client, keys []string, ask func(ctx context.Context, i int) error,
+	ctx context.Context, client lua.Client, names []string, ask func(ctx context.Context, i int) error,
 ) []error {
-	errs := make([]error, len(keys))
+	errs := make([]error, len(names))
 	var servers sync.WaitGroup
-	for _, of := range byServer(ctx, client, keys) {
+	for _, of := range byServer(ctx, client, names) {
 		servers.Go(func() {
 			ctx, end := context.WithCancelCause(ctx)
 			defer end(nil)
@@ -66,9 +66,9 @@ func Each(
 
 // byServer are the numbers of the keys that each server has. A client that does not say which servers it has counts
 // as one.
-func byServer(ctx context.Context, client lua.Client, keys []string) map[string][]int {
+func byServer(ctx context.Context, client lua.Client, names []string) map[string][]int {
 	groups := make(map[string][]int)
-	for i, key := range keys {
+	for i, key := range names {
 		_, name, _ := Of(ctx, client, key) // without a server, the question has the error
 		if name == key {
 			name = ""

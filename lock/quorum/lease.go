@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/internal/keys"
-	"github.com/luatomic/luatomic/internal/lease"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -25,7 +25,7 @@ type Lease struct {
 	token string
 	nodes []nodeState
 	fence int64
-	state lease.Lease
+	state keeper.Entry
 }
 
 // nodeState is the state of a lease at one server.
@@ -69,8 +69,8 @@ func (l *Lease) attempt(ctx context.Context, begun time.Time) error {
 		return held
 	}
 	o := &l.q.opts
-	terms := lease.Terms{Name: l.name, TTL: o.TTL, MaxHold: o.MaxHold}
-	l.state.Begin(l.q.keeper, (*holder)(l), terms, lease.End(sent, o.TTL))
+	terms := keeper.Terms{Name: l.name, TTL: o.TTL, MaxHold: o.MaxHold}
+	l.state.Begin(l.q.keeper, (*holder)(l), terms, keeper.End(sent, o.TTL))
 	o.observe(lock.Event{Kind: lock.EventAcquired, Name: l.name, Wait: time.Since(begun)})
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/luatomic/luatomic/internal/calls"
 	"github.com/luatomic/luatomic/internal/clock"
-	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -65,10 +65,10 @@ const maxNote = 1024
 
 // check returns the first setting that is out of range.
 func (o *Options) check() error {
-	if err := lease.CheckSettings(
-		lease.Setting{Field: "TTL", Value: o.TTL, Min: time.Millisecond},
-		lease.Setting{Field: "MaxHold", Value: o.MaxHold},
-		lease.Setting{Field: "Poll", Value: o.Poll}, lease.Setting{Field: "NodeTimeout", Value: o.NodeTimeout},
+	if err := keeper.CheckSettings(
+		keeper.Setting{Field: "TTL", Value: o.TTL, Min: time.Millisecond},
+		keeper.Setting{Field: "MaxHold", Value: o.MaxHold},
+		keeper.Setting{Field: "Poll", Value: o.Poll}, keeper.Setting{Field: "NodeTimeout", Value: o.NodeTimeout},
 	); err != nil {
 		return err
 	}
@@ -99,9 +99,9 @@ type Quorum struct {
 	clients []lua.Client
 	opts    Options
 	bad     error
-	tokens  *lease.Tokens
-	keeper  *lease.Keeper
-	floor   lease.Floor // the greatest fence that is known
+	tokens  *keeper.Tokens
+	keeper  *keeper.Keeper
+	floor   keeper.Floor // the greatest fence that is known
 	calls   *calls.Group
 	life    context.Context // of calls to a slow server; ended by Close
 	end     context.CancelFunc
@@ -112,7 +112,7 @@ type Quorum struct {
 // later call returns a [lua.ErrOutOfRange]. Set ContextTimeoutEnabled on the clients: otherwise a server that hangs
 // keeps a connection busy until the ReadTimeout.
 func New(clients []redis.UniversalClient, opts *Options) *Quorum {
-	q := &Quorum{clients: clients, tokens: lease.NewTokens(), calls: calls.New()}
+	q := &Quorum{clients: clients, tokens: keeper.NewTokens(), calls: calls.New()}
 	q.life, q.end = context.WithCancel(context.Background())
 	if opts != nil {
 		q.opts = *opts
@@ -122,7 +122,7 @@ func New(clients []redis.UniversalClient, opts *Options) *Quorum {
 		return q
 	}
 	q.bad = q.opts.check()
-	q.keeper = lease.NewKeeper(clients[0], lease.Causes{
+	q.keeper = keeper.NewKeeper(clients[0], keeper.Causes{
 		Lost: lock.ErrLost, MaxHold: lock.ErrMaxHold, Released: lock.ErrReleased,
 	})
 	return q

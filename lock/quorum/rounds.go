@@ -8,7 +8,7 @@ import (
 	"time"
 
 	lockscript "github.com/luatomic/luatomic/gen/lock"
-	"github.com/luatomic/luatomic/internal/lease"
+	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
@@ -45,7 +45,7 @@ func (l *Lease) acquire(ctx context.Context) (*lock.HeldError, error) {
 	v := l.vote(ctx)
 	err := v.failure(l.q)
 	if fences := v.together(); len(fences) >= l.q.majority() {
-		if err = l.agree(ctx, fences); err == nil && lease.Left(lease.End(sent, l.q.opts.TTL)) <= 0 {
+		if err = l.agree(ctx, fences); err == nil && keeper.Left(keeper.End(sent, l.q.opts.TTL)) <= 0 {
 			err = fmt.Errorf("%w: the answers took longer than the TTL of %v", ErrNoQuorum, l.q.opts.TTL)
 		}
 		if err == nil {

@@ -136,14 +136,14 @@ func targets(list string) ([]string, error) {
 }
 
 func vetText(w io.Writer, files []luagen.Vetted) error {
-	scripts, skipped, foreign, errors, warnings := 0, 0, 0, 0, 0
+	scripts, skipped, foreign, findings, warnings := 0, 0, 0, 0, 0
 	for _, f := range files {
 		scripts += f.Scripts
 		skipped += f.Skipped
 		foreign += f.Foreign
 		for _, d := range f.Found {
 			if d.Level() == luagen.Error {
-				errors++
+				findings++
 			} else {
 				warnings++
 			}
@@ -152,7 +152,7 @@ func vetText(w io.Writer, files []luagen.Vetted) error {
 			}
 		}
 	}
-	text := fmt.Sprintf("luagen: scripts: %d, errors: %d, warnings: %d", scripts, errors, warnings)
+	text := fmt.Sprintf("luagen: scripts: %d, errors: %d, warnings: %d", scripts, findings, warnings)
 	if skipped > 0 {
 		text += fmt.Sprintf("; texts that something else completes, not read: %d", skipped)
 	}

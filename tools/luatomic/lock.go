@@ -54,21 +54,21 @@ cannot run; 75 to try later: the lock is held, --replicas did not confirm it, or
 the lock was lost, the server cannot be used, or CMD ended with 0 and the release was not confirmed.`,
 		output:  `CMD's own`,
 		example: `luatomic lock nightly --ttl 30s --wait 5m -- sh -c 'echo fence $LUATOMIC_FENCE'`,
-		flags: func(fs *flag.FlagSet) {
-			l.leaseFlags(fs)
+		flags: func(flags *flag.FlagSet) {
+			l.leaseFlags(flags)
 			o := &l.opts
-			fs.DurationVar(&l.wait, "wait", 0, "`DURATION` to wait for the lock; without it one attempt")
-			fs.BoolVar(&l.read, "read", false, "the read-write lock of that name, shared with other readers")
-			fs.BoolVar(&l.write, "write", false, "the read-write lock of that name, alone")
-			fs.DurationVar(&o.MaxHold, "max-hold", 0,
+			flags.DurationVar(&l.wait, "wait", 0, "`DURATION` to wait for the lock; without it one attempt")
+			flags.BoolVar(&l.read, "read", false, "the read-write lock of that name, shared with other readers")
+			flags.BoolVar(&l.write, "write", false, "the read-write lock of that name, alone")
+			flags.DurationVar(&o.MaxHold, "max-hold", 0,
 				"`DURATION` after which CMD is killed and the lock released; without it no limit")
-			fs.DurationVar(&o.LockDelay, "lock-delay", 0,
+			flags.DurationVar(&o.LockDelay, "lock-delay", 0,
 				"`DURATION` for which the lock stays closed after a lease that ended without a release")
-			fs.IntVar(&o.Replicas, "replicas", 0, "`NUMBER` of replicas that must confirm the lock within 1 s")
-			dialectFlag(fs, &l.dialect, redisInAction, actionHero, plain)
-			fs.BoolVar(&l.fence, "fence", false,
+			flags.IntVar(&o.Replicas, "replicas", 0, "`NUMBER` of replicas that must confirm the lock within 1 s")
+			dialectFlag(flags, &l.dialect, redisInAction, actionHero, plain)
+			flags.BoolVar(&l.fence, "fence", false,
 				"in the dialect plain: CMD gets a LUATOMIC_FENCE too, kept in a key of its own")
-			fs.DurationVar(&l.heal, "heal", 0, "in the dialect redisinaction: "+
+			flags.DurationVar(&l.heal, "heal", 0, "in the dialect redisinaction: "+
 				"`DURATION` after which a lock without an end is free, its holder dead or not")
 		},
 		check: l.check,
@@ -77,9 +77,9 @@ the lock was lost, the server cannot be used, or CMD ended with 0 and the releas
 }
 
 // leaseFlags are those of every command that takes a lock.
-func (l *lockCmd) leaseFlags(fs *flag.FlagSet) {
-	fs.DurationVar(&l.opts.TTL, "ttl", 10*time.Second, "`DURATION` after which the lock of a dead holder is free")
-	fs.StringVar(&l.opts.Note, "note", "", "`TEXT` that names the holder to others; host and process id if left out")
+func (l *lockCmd) leaseFlags(flags *flag.FlagSet) {
+	flags.DurationVar(&l.opts.TTL, "ttl", 10*time.Second, "`DURATION` after which the lock of a dead holder is free")
+	flags.StringVar(&l.opts.Note, "note", "", "`TEXT` that names the holder to others; host and process id if left out")
 }
 
 func (l *lockCmd) check(s *session) error {

@@ -15,12 +15,12 @@ import (
 type tlsFlags struct{ authority, cert, key string }
 
 // The client's key is not --key, which names calls.
-func (f *tlsFlags) add(fs *flag.FlagSet) {
-	fs.StringVar(&f.authority, "cacert", f.authority,
+func (f *tlsFlags) add(flags *flag.FlagSet) {
+	flags.StringVar(&f.authority, "cacert", f.authority,
 		"PEM `FILE` of the authorities that may sign the server's certificate, with rediss://; the system's if left "+
 			"out")
-	fs.StringVar(&f.cert, "cert", f.cert, "PEM `FILE` of the client's certificate, with rediss://")
-	fs.StringVar(&f.key, "cert-key", f.key, "PEM `FILE` of its private key; in the file of --cert if left out")
+	flags.StringVar(&f.cert, "cert", f.cert, "PEM `FILE` of the client's certificate, with rediss://")
+	flags.StringVar(&f.key, "cert-key", f.key, "PEM `FILE` of its private key; in the file of --cert if left out")
 }
 
 // config adds the files to the configuration of a rediss:// URL, which is nil for another URL.

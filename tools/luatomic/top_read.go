@@ -173,7 +173,7 @@ func readPart[T any](ctx context.Context, r *topReader,
 
 func (r *topReader) partly(ctx context.Context, part bool, err error) (bool, error) {
 	if isAway(err) {
-		if servers, _ := servers.Masters(ctx, r.client); len(servers) > 1 {
+		if all, _ := servers.Masters(ctx, r.client); len(all) > 1 {
 			return true, nil
 		}
 	}

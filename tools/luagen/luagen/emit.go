@@ -23,7 +23,7 @@ type emitter struct {
 	numbers map[string]bool // arguments that the body reads as numbers
 }
 
-func (e *emitter) printf(format string, args ...any) { fmt.Fprintf(&e.buf, format, args...) }
+func (e *emitter) printf(layout string, args ...any) { fmt.Fprintf(&e.buf, layout, args...) }
 
 // emitScript returns the formatted text of <stem>.lua.go.
 func emitScript(s *Script, t target) ([]byte, error) {

@@ -256,16 +256,16 @@ func sameLines(f File, have string) bool {
 // another may share the folder of the Go.
 func staleFiles(cfg Config, t target, keep map[string]bool) []File {
 	var out []File
-	for _, path := range append(filesIn(cfg.Out, ".lua.go"), filepath.Join(cfg.Out, callsFile)) {
-		text, err := os.ReadFile(path)
-		if !keep[path] && err == nil && isGenerated(string(text)) && t.owns(path, string(text)) {
-			out = append(out, File{Path: path})
+	for _, file := range append(filesIn(cfg.Out, ".lua.go"), filepath.Join(cfg.Out, callsFile)) {
+		text, err := os.ReadFile(file)
+		if !keep[file] && err == nil && isGenerated(string(text)) && t.owns(file, string(text)) {
+			out = append(out, File{Path: file})
 		}
 	}
-	for _, path := range filesIn(cfg.Out, ".lua") {
-		text, err := os.ReadFile(path)
-		if !keep[path] && err == nil && t.wrote(path, string(text)) {
-			out = append(out, File{Path: path})
+	for _, file := range filesIn(cfg.Out, ".lua") {
+		text, err := os.ReadFile(file)
+		if !keep[file] && err == nil && t.wrote(file, string(text)) {
+			out = append(out, File{Path: file})
 		}
 	}
 	return out
@@ -338,8 +338,8 @@ func replace(f File) error {
 }
 
 // mode is that of the file which is replaced; a new one can be read by all.
-func mode(path string) os.FileMode {
-	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {
+func mode(file string) os.FileMode {
+	if info, err := os.Lstat(file); err == nil && info.Mode().IsRegular() {
 		return info.Mode().Perm()
 	}
 	return 0o644

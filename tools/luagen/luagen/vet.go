@@ -51,13 +51,13 @@ func VetPaths(paths []string, o VetOptions) ([]Vetted, error) {
 	}
 	var files []string
 	named := map[string]bool{} // by its own name: judged whatever it holds
-	for _, path := range paths {
-		found, err := scriptFiles(path, o.Exclude...)
+	for _, file := range paths {
+		found, err := scriptFiles(file, o.Exclude...)
 		if err != nil {
 			return nil, fmt.Errorf("luagen: %w", err)
 		}
 		files = append(files, found...)
-		named[path] = true
+		named[file] = true
 	}
 	slices.Sort(files)
 	files = slices.Compact(files)
@@ -308,11 +308,11 @@ func ScriptFiles(dir string) ([]string, error) {
 }
 
 // below is the folder that a pattern of the go command names with all below it, as a folder is read here.
-func below(path string) string {
-	if path == "..." {
+func below(file string) string {
+	if file == "..." {
 		return "."
 	}
-	return strings.TrimSuffix(path, "/...")
+	return strings.TrimSuffix(file, "/...")
 }
 
 // isExcluded reports a file or folder whose name a pattern describes, or its path below the folder that was named.
@@ -327,24 +327,24 @@ func isExcluded(dir, at string, patterns []string) bool {
 
 // scriptFiles lists the .lua and .go files of a path, but for what the patterns exclude below a folder; a file that is
 // named is taken whatever its name.
-func scriptFiles(path string, exclude ...string) ([]string, error) {
-	path = below(path)
-	info, err := os.Stat(path)
+func scriptFiles(file string, exclude ...string) ([]string, error) {
+	file = below(file)
+	info, err := os.Stat(file)
 	if err != nil {
-		return nil, noTarget(path, err)
+		return nil, noTarget(file, err)
 	}
 	if !info.IsDir() {
-		return []string{path}, nil
+		return []string{file}, nil
 	}
 	var files []string
-	err = filepath.WalkDir(path, func(at string, e fs.DirEntry, err error) error {
+	err = filepath.WalkDir(file, func(at string, e fs.DirEntry, err error) error {
 		name := e.Name()
 		switch {
 		case err != nil:
 			return err
-		case e.IsDir() && at != path && (strings.HasPrefix(name, ".") || name == "vendor" || name == "node_modules"):
+		case e.IsDir() && at != file && (strings.HasPrefix(name, ".") || name == "vendor" || name == "node_modules"):
 			return fs.SkipDir
-		case at != path && isExcluded(path, at, exclude):
+		case at != file && isExcluded(file, at, exclude):
 			if e.IsDir() {
 				return fs.SkipDir
 			}

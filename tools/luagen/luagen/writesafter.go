@@ -11,8 +11,8 @@ import (
 //
 // Without loops and functions the server runs a script in the order of its text, so what stands before the first write
 // runs before it. The search passes local functions that change nothing and are only called before the first write. It
-// stops at any other function, and at the first loop with a write. Only the loop over the rows of a script for many that
-// may run again is no such loop: a row that failed is sent by itself, and then the loop has one turn.
+// stops at any other function, and at the first loop with a write. Only the loop over the rows of a script for many
+// that may run again is no such loop: a row that failed is sent by itself, and then the loop has one turn.
 func (s *Script) writesAfter() int {
 	if g := s.guardFile; g != nil && firstEffect(g).node != nil {
 		return 0

@@ -61,3 +61,64 @@ func (v *view) apart(of string, spans []*span) {
 		open = append(kept, s)
 	}
 }
+
+// call checks one request of RPC: a call of the method again may run once for each attempt, any other once.
+func (v *view) call(of string, places []int) {
+	call, end := -1, -1
+	var runs []int
+	attempts := make(map[int64]int)
+	for _, at := range places {
+		switch r := v.all[at]; r.Kind {
+		case Call:
+			call = at
+		case End:
+			end = at
+		case Run:
+			if other, twice := attempts[r.N]; twice {
+				v.report(Twice, of, []int{other, at}, "attempt %d", r.N)
+			} else if len(runs) > 0 && (call < 0 || v.all[call].Text != Again) {
+				v.report(Twice, of, []int{runs[0], at}, "attempts %d and %d", v.all[runs[0]].N, r.N)
+			}
+			attempts[r.N] = at
+			runs = append(runs, at)
+		}
+	}
+	if end < 0 {
+		return // its caller died
+	}
+	switch text := v.all[end].Text; {
+	case text == OK && (len(runs) == 0 || runs[0] > end):
+		v.report(Nothing, of, []int{end}, "")
+	case text == Not && len(runs) > 0:
+		v.report(RanAfter, of, append(runs, end), "")
+	case text != OK && text != Not && text != Unknown:
+		v.report(Ended, of, []int{end}, "%s", text)
+	}
+}
+
+// Again is the method whose calls may run once for each attempt.
+const Again = "again"
+
+// moved checks one scheduled job of Sidekiq: when all are due and moved, its queue has it once.
+func (v *view) moved(of string, places []int) {
+	said, schedule := "", -1
+	var found []int
+	for _, at := range places {
+		switch r := v.all[at]; r.Kind {
+		case Schedule:
+			schedule = at
+		case Scheduled:
+			said = r.Text
+		case Found:
+			found = append(found, at)
+		}
+	}
+	switch {
+	case v.drained && said == OK && len(found) == 0:
+		v.report(Unmoved, of, []int{schedule}, "")
+	case said == Not && len(found) > 0:
+		v.report(NotPushed, of, append(found, schedule), "")
+	case len(found) > 1:
+		v.report(Doubled, of, found, "%d times", len(found))
+	}
+}

@@ -1,4 +1,4 @@
-package lease
+package keeper
 
 import (
 	"context"
@@ -32,7 +32,7 @@ func TestSlowServerDelaysNoOther(t *testing.T) {
 	kept := l.Keep(t.Context())
 	h := &hung{fake: fake{server: t.Name() + " that hangs"}, answer: make(chan error)}
 	defer close(h.answer)
-	other := &Lease{}
+	other := &Entry{}
 	other.Begin(k, h, Terms{Name: "x", TTL: 6 * time.Second}, time.Now().Add(6*time.Second))
 	lost := other.Keep(t.Context())
 	time.Sleep(8 * time.Second)
@@ -51,7 +51,7 @@ func TestRoundTripThatTakesTooLongIsLeftBehind(t *testing.T) {
 	k := NewKeeper(nil, causes)
 	t.Cleanup(k.Close)
 	h := &hung{fake: fake{server: t.Name()}, answer: make(chan error, 10)}
-	l := &Lease{}
+	l := &Entry{}
 	l.Begin(k, h, Terms{TTL: 9 * time.Second}, time.Now().Add(9*time.Second))
 	kept := l.Keep(t.Context())
 	require.Eventually(t, func() bool { return h.extensions() >= 2 }, 20*time.Second, 5*time.Millisecond,
@@ -97,7 +97,7 @@ func endsLost(t *testing.T, kept context.Context) {
 }
 
 // setWall has the wall clock of a keeper say two hours more once asleep is closed.
-func setWall(k *Keeper, l *Lease, asleep <-chan struct{}) {
+func setWall(k *Keeper, l *Entry, asleep <-chan struct{}) {
 	renewals.mu.Lock()
 	defer renewals.mu.Unlock()
 	l.mu.Lock()
@@ -120,7 +120,7 @@ func TestWallClockEndsALeaseOfAServerThatHangs(t *testing.T) {
 	t.Cleanup(k.Close)
 	h := &hung{fake: fake{server: t.Name()}, answer: make(chan error)}
 	defer close(h.answer)
-	l, asleep := &Lease{}, make(chan struct{})
+	l, asleep := &Entry{}, make(chan struct{})
 	l.Begin(k, h, Terms{Name: "x", TTL: time.Hour}, time.Now().Add(time.Hour))
 	setWall(k, l, asleep)
 	kept := l.Keep(t.Context())
@@ -135,7 +135,7 @@ type grouped struct {
 	fake
 	group string
 	calls *[]int
-	lease Lease
+	lease Entry
 }
 
 func (g *grouped) Group() any { return g.group }
@@ -159,7 +159,7 @@ func TestOneCallRenewsAGroup(t *testing.T) {
 	t.Cleanup(k.Close)
 	var calls []int
 	soon := time.Now().Add(50 * time.Minute)
-	gs, kept := make([]*grouped, 100), make(map[*Lease]context.Context)
+	gs, kept := make([]*grouped, 100), make(map[*Entry]context.Context)
 	for i := range gs {
 		g := &grouped{fake: fake{server: t.Name()}, group: "one", calls: &calls}
 		gs[i] = g
@@ -197,7 +197,7 @@ func TestAnExtensionThatIsAnsweredLateBringsNoLeaseBack(t *testing.T) {
 	t.Parallel()
 	k := NewKeeper(nil, causes)
 	t.Cleanup(k.Close)
-	h, l := &hung{answer: make(chan error)}, &Lease{}
+	h, l := &hung{answer: make(chan error)}, &Entry{}
 	l.Begin(k, h, Terms{Name: "x", TTL: time.Minute}, time.Now().Add(time.Minute))
 	extended := make(chan error, 1)
 	go func() { extended <- l.Extend(t.Context()) }()

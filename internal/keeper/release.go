@@ -1,4 +1,4 @@
-package lease
+package keeper
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 // another is under way waits for it and returns the same error. After a Release that returned nil or an error that
 // matches Causes.Lost (the lease was over before), every later Release returns the same. After any other error Release
 // can be called again.
-func (l *Lease) Release(ctx context.Context) error {
+func (l *Entry) Release(ctx context.Context) error {
 	mono, wall := l.keeper.clocks()
 	l.mu.Lock()
 	lost := l.errAt(mono, wall)
@@ -46,14 +46,14 @@ func (l *Lease) Release(ctx context.Context) error {
 }
 
 // lost reports whether err says that the lease was over before its release.
-func (l *Lease) lost(err error) bool { return errors.Is(err, l.keeper.causes.Lost) }
+func (l *Entry) lost(err error) bool { return errors.Is(err, l.keeper.causes.Lost) }
 
 // Waits is the context key of a func() that a Release calls before it waits for another Release of its lease. A round
 // trip of several releases, which waits for the call of each, must not wait for that one.
 type Waits struct{}
 
 // failedRelease returns the error of a Release. It names the cure if the server may still have the lease.
-func (l *Lease) failedRelease(err error) error {
+func (l *Entry) failedRelease(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -73,7 +73,7 @@ type release struct {
 
 // joinRelease returns the Release that is under way or whose result is final. If there is none, it returns a new one,
 // and the caller must perform it.
-func (l *Lease) joinRelease() (r *release, first bool) {
+func (l *Entry) joinRelease() (r *release, first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if first = l.release == nil; first {
@@ -83,7 +83,7 @@ func (l *Lease) joinRelease() (r *release, first bool) {
 }
 
 // releaseAtServer releases the lease at the server. lost is why it was over before by the local clocks, or nil.
-func (l *Lease) releaseAtServer(ctx context.Context, lost error) error {
+func (l *Entry) releaseAtServer(ctx context.Context, lost error) error {
 	last := Detach(ctx)
 	err := l.holder.Release(last)
 	revoked := l.keeper.causes.Revoked
@@ -113,7 +113,7 @@ func (l *Lease) releaseAtServer(ctx context.Context, lost error) error {
 
 // Run runs f under a context of Keep and releases the lease, also when f panics. The error joins f's own, the loss
 // and the release's. A lease that f has released is no loss.
-func (l *Lease) Run(ctx context.Context, f func(context.Context) error) (err error) {
+func (l *Entry) Run(ctx context.Context, f func(context.Context) error) (err error) {
 	defer func() {
 		lost := l.Err()
 		released := l.Release(ctx)

@@ -1,4 +1,4 @@
-package lease
+package keeper
 
 import (
 	"context"
@@ -55,7 +55,7 @@ func TestRenewAllRenewsNow(t *testing.T) {
 func TestEndWhereEndsWhatMatches(t *testing.T) {
 	t.Parallel()
 	l, f, k := held(t, Terms{TTL: time.Minute})
-	g, other := &fake{}, &Lease{}
+	g, other := &fake{}, &Entry{}
 	other.Begin(k, g, Terms{TTL: time.Minute}, time.Now().Add(time.Minute))
 	one, two := l.Keep(t.Context()), other.Keep(t.Context())
 	k.EndWhere(errLost, func(h Holder) bool { return h == Holder(f) })
@@ -67,7 +67,7 @@ func TestEndWhereEndsWhatMatches(t *testing.T) {
 func TestLeaseThatEndsDuringKeepIsNotKept(t *testing.T) {
 	t.Parallel()
 	l, f, k := held(t, Terms{TTL: time.Minute})
-	other := &Lease{}
+	other := &Entry{}
 	other.Begin(k, &fake{server: f.server}, Terms{TTL: time.Minute}, time.Now().Add(time.Minute))
 	other.Keep(t.Context())
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -95,7 +95,7 @@ func TestCloseEndsRenewalAndNoLease(t *testing.T) {
 func TestRenewRenewsOneLeaseNow(t *testing.T) {
 	t.Parallel()
 	l, f, k := held(t, Terms{TTL: time.Hour})
-	g, other := &fake{server: f.server}, &Lease{}
+	g, other := &fake{server: f.server}, &Entry{}
 	other.Begin(k, g, Terms{TTL: time.Hour}, time.Now().Add(time.Hour))
 	other.Renew()
 	l.Keep(t.Context())

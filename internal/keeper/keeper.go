@@ -1,4 +1,4 @@
-package lease
+package keeper
 
 import (
 	"reflect"
@@ -41,7 +41,7 @@ func (k *Keeper) RenewAll() {
 }
 
 // Renew renews the lease now, if it is kept. It is called after a notification that the server has changed the lease.
-func (l *Lease) Renew() {
+func (l *Entry) Renew() {
 	l.mu.Lock()
 	kept := l.kept
 	l.mu.Unlock()
@@ -54,7 +54,7 @@ func (l *Lease) Renew() {
 
 // renewSooner schedules the renewal of a kept lease that an extension made shorter, so that it is renewed before it
 // ends. It does nothing if MaxHold ends the lease.
-func (l *Lease) renewSooner() {
+func (l *Entry) renewSooner() {
 	l.mu.Lock()
 	kept, at, last := l.kept, l.due(), l.isLast()
 	l.mu.Unlock()
@@ -69,7 +69,7 @@ func (l *Lease) renewSooner() {
 }
 
 // due returns the time of the next renewal: after a third of the last extension. The caller holds l.mu.
-func (l *Lease) due() time.Time { return l.asOf.Add(l.deadline.Sub(l.asOf) / 3) }
+func (l *Entry) due() time.Time { return l.asOf.Add(l.deadline.Sub(l.asOf) / 3) }
 
 // EndWhere ends the kept leases whose holder matches, with the cause why.
 func (k *Keeper) EndWhere(why error, match func(Holder) bool) {

@@ -1,4 +1,4 @@
-package lease
+package keeper
 
 import (
 	"context"
@@ -69,11 +69,11 @@ func (f *fake) extensions() int {
 }
 
 // held starts a lease that a keeper of its own keeps.
-func held(t *testing.T, terms Terms) (*Lease, *fake, *Keeper) {
+func held(t *testing.T, terms Terms) (*Entry, *fake, *Keeper) {
 	t.Helper()
 	k := NewKeeper(nil, causes)
 	t.Cleanup(k.Close)
-	f, l := &fake{server: t.Name()}, &Lease{}
+	f, l := &fake{server: t.Name()}, &Entry{}
 	l.Begin(k, f, terms, End(time.Now(), terms.TTL))
 	return l, f, k
 }

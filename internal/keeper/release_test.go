@@ -1,4 +1,4 @@
-package lease
+package keeper
 
 import (
 	"context"
@@ -71,7 +71,7 @@ func TestReleaseThatIsTriedAgainFindsItsOwn(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			_, _, k := held(t, Terms{})
-			l, r := &Lease{}, &resender{}
+			l, r := &Entry{}, &resender{}
 			if errors.Is(first, lua.ErrOutcomeUnknown) {
 				l.Begin(k, &r.fake, Terms{TTL: time.Minute}, time.Now().Add(time.Minute))
 			} else {
@@ -150,7 +150,7 @@ func TestReleasesAtOnceHaveOneOutcome(t *testing.T) {
 	t.Parallel()
 	_, _, k := held(t, Terms{})
 	for _, answer := range []error{nil, errors.New("broken")} {
-		l, s := &Lease{}, &slow{begun: make(chan error), answers: make(chan error)}
+		l, s := &Entry{}, &slow{begun: make(chan error), answers: make(chan error)}
 		l.Begin(k, s, Terms{TTL: time.Minute}, time.Now().Add(time.Minute))
 		outcomes := make(chan error)
 		release := func() { outcomes <- l.Release(t.Context()) }

@@ -1,4 +1,4 @@
-package lease
+package keeper
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 type keptContext struct {
 	context.Context // ended by cancel
 	cancel          context.CancelCauseFunc
-	lease           *Lease
+	lease           *Entry
 
 	// The fields below are set in the first context of a lease only.
 	timer *time.Timer             // fires when the lease may be over
@@ -58,7 +58,7 @@ type users struct {
 
 // KeepWhile is Keep, but the lease is renewed only until the last context that was given to KeepWhile has ended. Then
 // the lease expires at its deadline.
-func (l *Lease) KeepWhile(ctx context.Context) context.Context {
+func (l *Entry) KeepWhile(ctx context.Context) context.Context {
 	l.users.mu.Lock()
 	defer l.users.mu.Unlock()
 	l.mu.Lock()
@@ -73,7 +73,7 @@ func (l *Lease) KeepWhile(ctx context.Context) context.Context {
 }
 
 // leave removes one user of the lease, and stops the renewal with the last one.
-func (l *Lease) leave() {
+func (l *Entry) leave() {
 	l.users.mu.Lock()
 	defer l.users.mu.Unlock()
 	l.mu.Lock()
@@ -85,7 +85,7 @@ func (l *Lease) leave() {
 }
 
 // use adds a user that never leaves: the lease is renewed until it ends, even after all contexts of KeepWhile.
-func (l *Lease) use() {
+func (l *Entry) use() {
 	l.users.mu.Lock()
 	defer l.users.mu.Unlock()
 	l.users.n++
@@ -94,7 +94,7 @@ func (l *Lease) use() {
 // Keep renews the lease three times in its TTL until it ends. It returns a context that ends with ctx, or with the
 // lease and its cause. The end of ctx does not release the lease. A second Keep returns another context. A lease that
 // is shorter than its TTL, such as one that was handed over, is renewed immediately.
-func (l *Lease) Keep(ctx context.Context) context.Context {
+func (l *Entry) Keep(ctx context.Context) context.Context {
 	inner, cancel := context.WithCancelCause(ctx)
 	k := &keptContext{Context: inner, cancel: cancel, lease: l}
 	mono, wall := l.keeper.clocks()
@@ -121,14 +121,14 @@ func (l *Lease) Keep(ctx context.Context) context.Context {
 }
 
 // Kept returns the first context of Keep.
-func (l *Lease) Kept() context.Context {
+func (l *Entry) Kept() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.kept
 }
 
 // Leave ends the first context of Keep. The lease is renewed as before.
-func (l *Lease) Leave() {
+func (l *Entry) Leave() {
 	l.mu.Lock()
 	k := l.kept
 	l.mu.Unlock()
@@ -139,7 +139,7 @@ func (l *Lease) Leave() {
 
 // Forget stops the renewal of the lease, and no clock ends it any more: its holder has released it by another call. The
 // contexts of Keep end with those that were given to it, or by Leave or End.
-func (l *Lease) Forget() {
+func (l *Entry) Forget() {
 	l.mu.Lock()
 	l.forgotten = true
 	k := l.kept
@@ -151,7 +151,7 @@ func (l *Lease) Forget() {
 }
 
 // follow ends k with the lease. k is not the first context of the lease, which may have ended before.
-func (l *Lease) follow(k *keptContext) {
+func (l *Entry) follow(k *keptContext) {
 	l.mu.Lock()
 	first, over := l.kept, l.over
 	if first.die == nil {
@@ -180,7 +180,7 @@ func (k *keptContext) end(why error) {
 }
 
 // expire ends the lease at its deadline, unless that has moved.
-func (l *Lease) expire(k *keptContext) {
+func (l *Entry) expire(k *keptContext) {
 	l.mu.Lock()
 	over := l.errAt(l.keeper.clocks())
 	if over == nil && !l.forgotten {

@@ -1,4 +1,4 @@
-package lease
+package keeper
 
 import (
 	"container/heap"
@@ -118,7 +118,7 @@ func (r *registry) move(c *keptContext, name string) {
 // endExpired ends the leases that are over by a clock: timers do not count the time in which the machine was suspended.
 // It runs again after maxSleep while the server has leases. Neither a slow round trip nor a slow holder delays it.
 func (s *server) endExpired() {
-	over := make(map[*Lease]error)
+	over := make(map[*Entry]error)
 	renewals.mu.Lock()
 	if renewals.servers[s.key] == s {
 		time.AfterFunc(maxSleep, s.endExpired)

@@ -1,13 +1,16 @@
 // Package lease keeps the leases that this process holds. It knows when a lease ends by the local clocks and why it
 // ended, ends the contexts that depend on it, and renews it together with the other leases of its server. It knows
 // neither keys nor scripts: a Holder extends and releases its lease at the server.
-package lease
+package keeper
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/luatomic/luatomic/lua"
@@ -34,7 +37,7 @@ type Together interface {
 	// Group is equal for the holders that one call can extend.
 	Group() any
 	// ExtendAll is Extend for all of hs, which are of one group. A holder whose outcome is nil has called
-	// Lease.Extended with the time at which the executed request was sent.
+	// Entry.Extended with the time at which the executed request was sent.
 	ExtendAll(b *lua.Batch, hs []Together, ttl time.Duration) (outcome func(i int) error)
 }
 
@@ -61,9 +64,9 @@ type Terms struct {
 	MaxHold time.Duration
 }
 
-// Lease is the local state of one lease. Begin starts it; the zero value is not held. Its methods are safe for
+// Entry is the local state of one lease. Begin starts it; the zero value is not held. Its methods are safe for
 // concurrent use after Begin.
-type Lease struct {
+type Entry struct {
 	keeper *Keeper
 	holder Holder
 	terms  Terms
@@ -82,7 +85,7 @@ type Lease struct {
 }
 
 // Begin starts the lease, which ends at the deadline unless it is extended.
-func (l *Lease) Begin(k *Keeper, h Holder, t Terms, deadline time.Time) {
+func (l *Entry) Begin(k *Keeper, h Holder, t Terms, deadline time.Time) {
 	l.keeper, l.holder, l.terms = k, h, t
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,14 +112,14 @@ func InTime(attempt func(sent time.Time) (until time.Time)) {
 }
 
 // Deadline is the local end of the lease.
-func (l *Lease) Deadline() time.Time {
+func (l *Entry) Deadline() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.deadline
 }
 
 // Err reads the local clocks. It returns nil while the lease holds by them, and then the cause of its end.
-func (l *Lease) Err() error {
+func (l *Entry) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.errAt(l.keeper.clocks())
@@ -134,7 +137,7 @@ func left(at, mono, wall time.Time) time.Duration {
 	return min(at.Sub(mono), at.Round(0).Sub(wall))
 }
 
-func (l *Lease) errAt(mono, wall time.Time) error {
+func (l *Entry) errAt(mono, wall time.Time) error {
 	due := left(l.deadline, mono, wall) <= 0
 	switch {
 	case l.over != nil || l.forgotten:
@@ -148,18 +151,18 @@ func (l *Lease) errAt(mono, wall time.Time) error {
 }
 
 // maxHold reports whether the lease has lasted for MaxHold.
-func (l *Lease) maxHold(mono, wall time.Time) bool {
+func (l *Entry) maxHold(mono, wall time.Time) bool {
 	return l.terms.MaxHold > 0 && left(l.begun.Add(l.terms.MaxHold), mono, wall) <= 0
 }
 
 // isLast reports whether MaxHold forbids an extension beyond the deadline.
-func (l *Lease) isLast() bool {
+func (l *Entry) isLast() bool {
 	t := &l.terms
 	return t.MaxHold > 0 && l.deadline.Add(Drift(t.TTL)+time.Millisecond).Sub(l.begun) >= t.MaxHold
 }
 
 // length returns the length of an extension: the TTL, or less if MaxHold ends earlier.
-func (l *Lease) length(now time.Time) time.Duration {
+func (l *Entry) length(now time.Time) time.Duration {
 	ttl := l.terms.TTL
 	if most := l.terms.MaxHold; most > 0 {
 		ttl = min(ttl, max((most-now.Sub(l.begun)).Truncate(time.Millisecond), time.Millisecond))
@@ -168,7 +171,7 @@ func (l *Lease) length(now time.Time) time.Duration {
 }
 
 // Extend extends the lease in a round trip of its own. It does not extend a lease that is over.
-func (l *Lease) Extend(ctx context.Context) error {
+func (l *Entry) Extend(ctx context.Context) error {
 	mono, wall := l.keeper.clocks()
 	l.mu.Lock()
 	err, ttl := l.errAt(mono, wall), l.length(mono)
@@ -189,7 +192,7 @@ func (l *Lease) Extend(ctx context.Context) error {
 }
 
 // failed ends the lease if the error of its extension says that it is lost.
-func (l *Lease) failed(err error) error {
+func (l *Entry) failed(err error) error {
 	if errors.Is(err, l.keeper.causes.Lost) {
 		l.mu.Lock()
 		released := l.released // meanwhile: this is no loss
@@ -204,7 +207,7 @@ func (l *Lease) failed(err error) error {
 // Extended moves the end of the lease after an extension that was sent at sent. It ignores an extension that was sent
 // before the last one. A lease that is over by now stays over even if the server extended it: its holder may have seen
 // that it was over.
-func (l *Lease) Extended(sent time.Time, length time.Duration) error {
+func (l *Entry) Extended(sent time.Time, length time.Duration) error {
 	lost := l.move(sent, length)
 	switch {
 	case lost != nil:
@@ -216,7 +219,7 @@ func (l *Lease) Extended(sent time.Time, length time.Duration) error {
 }
 
 // move moves the end of the lease unless it is lost.
-func (l *Lease) move(sent time.Time, length time.Duration) (lost error) {
+func (l *Entry) move(sent time.Time, length time.Duration) (lost error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if over := l.errAt(l.keeper.clocks()); errors.Is(over, l.keeper.causes.Lost) {
@@ -233,7 +236,7 @@ func (l *Lease) move(sent time.Time, length time.Duration) (lost error) {
 }
 
 // mayEnd returns the time from now to the earliest possible end of the lease.
-func (l *Lease) mayEnd() time.Duration {
+func (l *Entry) mayEnd() time.Duration {
 	mono, wall := l.keeper.clocks()
 	d := left(l.deadline, mono, wall)
 	if most := l.terms.MaxHold; most > 0 {
@@ -243,7 +246,7 @@ func (l *Lease) mayEnd() time.Duration {
 }
 
 // End ends the lease and its contexts with the cause why. Only the first call has an effect.
-func (l *Lease) End(why error) {
+func (l *Entry) End(why error) {
 	l.mu.Lock()
 	first := l.over == nil
 	if first {
@@ -264,8 +267,61 @@ func (l *Lease) End(why error) {
 }
 
 // ended reports whether End was called.
-func (l *Lease) ended() bool {
+func (l *Entry) ended() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.over != nil
 }
+
+// Floor is the greatest fence that a Locker or a Quorum knows. Each acquire sends it, so that a server whose clock was
+// set back returns no smaller fence. It is safe for concurrent use.
+type Floor struct{ fence atomic.Int64 }
+
+// maxFence bounds the fences that Note accepts: the scripts count exactly up to 2^53.
+const maxFence = 1<<52 - 1
+
+// Last is the greatest fence that was noted.
+func (f *Floor) Last() int64 { return f.fence.Load() }
+
+// Note raises the floor.
+func (f *Floor) Note(fence int64) {
+	for was := f.fence.Load(); was < fence && fence <= maxFence; was = f.fence.Load() {
+		if f.fence.CompareAndSwap(was, fence) {
+			return
+		}
+	}
+}
+
+// longest bounds the durations of a lock, so that their sum fits into a time.Duration.
+const longest = 10 * 365 * 24 * time.Hour
+
+// Setting is a duration among the options of a lock.
+type Setting struct {
+	Field      string
+	Value, Min time.Duration
+}
+
+// CheckSettings returns a lua.ErrOutOfRange for the first setting out of range.
+func CheckSettings(all ...Setting) error {
+	for _, s := range all {
+		if s.Value < s.Min || s.Value > longest {
+			return &lua.RangeError{Field: s.Field, Value: s.Value.String(), Min: s.Min.String(), Max: longest.String()}
+		}
+	}
+	return nil
+}
+
+// Tokens makes the names of the leases of a process: <process>.<number>. It is safe for concurrent use.
+type Tokens struct {
+	process string
+	last    atomic.Int64
+}
+
+// NewTokens returns the tokens of a process under a new name of 80 random bits.
+func NewTokens() *Tokens { return &Tokens{process: rand.Text()[:16]} }
+
+// Process returns the name of the process.
+func (t *Tokens) Process() string { return t.process }
+
+// Next returns a token that names no other lease.
+func (t *Tokens) Next() string { return t.process + "." + strconv.FormatInt(t.last.Add(1), 36) }
