@@ -1,7 +1,6 @@
 package luatomic
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -40,28 +39,6 @@ const (
 // Roles returns all roles.
 func Roles() []Role {
 	return []Role{RoleProducer, RoleConsumer, RoleLock, RoleLimit, RoleCaller, RoleNode, RolePage}
-}
-
-// CheckRoles returns an error for an unknown role, and for RolePage together with another role. RolePage reads the keys
-// that the other roles write.
-func CheckRoles(roles ...Role) error {
-	for _, r := range roles {
-		if !slices.Contains(Roles(), r) {
-			return fmt.Errorf("luatomic: there is no role %q; the roles are %s", string(r), roleNames())
-		}
-	}
-	if len(roles) > 1 && slices.Contains(roles, RolePage) {
-		return fmt.Errorf("luatomic: the role %q reads only; leave the other roles to another user", string(RolePage))
-	}
-	return nil
-}
-
-func roleNames() string {
-	var names []string
-	for _, r := range Roles() {
-		names = append(names, string(r))
-	}
-	return strings.Join(names, ", ")
 }
 
 // rights are what some roles need.

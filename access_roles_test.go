@@ -171,11 +171,8 @@ func TestRolesDoTheirWorkAndNoOther(t *testing.T) {
 	require.ErrorContains(t, err, "NOPERM")
 }
 
-func TestRolesAreChecked(t *testing.T) {
+func TestTheRightsOfRolesAreJoined(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, luatomic.CheckRoles(luatomic.RoleProducer, luatomic.RoleLock))
-	require.ErrorContains(t, luatomic.CheckRoles("admin"), "the roles are producer, consumer")
-	require.ErrorContains(t, luatomic.CheckRoles(luatomic.RolePage, luatomic.RoleLock), "reads only")
 	both := luatomic.AccessRules(&luatomic.AccessOptions{Roles: []luatomic.Role{luatomic.RoleProducer,
 		luatomic.RoleConsumer}})
 	require.Contains(t, both, "~{*")

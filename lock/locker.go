@@ -11,6 +11,7 @@ import (
 
 	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -131,7 +132,7 @@ func New(client lua.Client, opts *Options) *Locker {
 
 func newLocker(h *hub, opts Options) *Locker {
 	opts.setDefaults()
-	bad := cmp.Or(lua.CheckClient(h.client), opts.check())
+	bad := cmp.Or(send.CheckClient(h.client), opts.check())
 	return &Locker{opts: opts, tail: opts.tail(), bad: bad, hub: h}
 }
 

@@ -2,14 +2,13 @@ package lua
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
-	"reflect"
 	"strconv"
 	"sync/atomic"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/send"
 )
 
@@ -62,9 +61,9 @@ func count(n int) any {
 }
 
 // NewCall starts a call with capacity for that many keys and arguments.
-func NewCall(s *Script, keys, args int) *Call {
+func NewCall(s *Script, keyCount, argCount int) *Call {
 	c := &Call{script: s}
-	if n := 3 + keys + args; n <= len(c.inline) {
+	if n := 3 + keyCount + argCount; n <= len(c.inline) {
 		c.argv = c.inline[:3]
 	} else {
 		c.argv = make([]any, 3, n)
@@ -80,7 +79,7 @@ func (c *Call) fail(err error) {
 
 // Name checks a value that becomes part of a key by a template.
 func (c *Call) Name(param, value string) {
-	if err := CheckName(param, value); err != nil {
+	if err := keys.CheckName(param, value); err != nil {
 		c.fail(err)
 	}
 }
@@ -100,15 +99,15 @@ func (c *Call) Key(name, key string) {
 }
 
 // Keys appends the variadic keys. A max of zero means no limit.
-func (c *Call) Keys(name string, keys []string, max int) {
-	if max > 0 && len(keys) > max {
-		c.fail(&SizeError{What: name, N: len(keys), Max: max, Unit: "keys"})
+func (c *Call) Keys(name string, all []string, max int) {
+	if max > 0 && len(all) > max {
+		c.fail(&SizeError{What: name, N: len(all), Max: max, Unit: "keys"})
 		return
 	}
-	if len(keys) == 0 && c.keys == 0 {
+	if len(all) == 0 && c.keys == 0 {
 		c.fail(fmt.Errorf("%w: %s is empty; pass at least one key", ErrBadName, name))
 	}
-	for _, k := range keys {
+	for _, k := range all {
 		c.Key(name, k)
 	}
 }
@@ -331,22 +330,8 @@ func (c *Call) Group(name string, n, max, stride int) {
 	}
 }
 
-var errNilClient = errors.New("the client is nil: make it before its first call")
-
-// CheckClient returns an error for a client that is nil, or a nil pointer, also behind a Guard. go-redis panics on its
-// first use, often in a goroutine that no caller can recover. So what is made of a client checks it with its options.
-func CheckClient(client Client) error {
-	if g, ok := client.(*guarded); ok {
-		client = g.Client
-	}
-	if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		return errNilClient
-	}
-	return nil
-}
-
 func (c *Call) requireClient(client Client) {
-	if err := CheckClient(client); err != nil {
+	if err := send.CheckClient(client); err != nil {
 		c.fail(err)
 	}
 }

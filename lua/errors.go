@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/send"
 )
 
@@ -35,7 +36,7 @@ var (
 	// ErrOutOfRange reports that an argument is outside its declared bounds. It is returned as a *RangeError.
 	ErrOutOfRange = errors.New("out of range")
 	// ErrBadName reports that a name cannot be part of a key.
-	ErrBadName = errors.New("bad name")
+	ErrBadName = keys.ErrBadName
 	// ErrCrossSlot reports that the keys of a call are in different slots.
 	ErrCrossSlot = errors.New("keys in different cluster slots")
 	// ErrBadReply reports that a reply has another shape than the header declares: the generated code does not match
@@ -182,41 +183,6 @@ func (e *RangeError) Error() string {
 
 // Is matches ErrOutOfRange.
 func (e *RangeError) Is(target error) bool { return target == ErrOutOfRange }
-
-// maxName bounds a name that becomes part of a key.
-const maxName = 128
-
-// CheckName returns an error unless value can be part of a key: 1 to 128 bytes, no braces (they would move the key to
-// another cluster slot), no control characters. The error wraps ErrBadName, states the rule and quotes the value.
-func CheckName(param, value string) error { return checkName(param, value, false) }
-
-// CheckSecret is CheckName for a value that no error may show, such as a token.
-func CheckSecret(param, value string) error { return checkName(param, value, true) }
-
-func checkName(param, value string, secret bool) error {
-	switch {
-	case value == "":
-		return fmt.Errorf("%w: %s is empty", ErrBadName, param)
-	case len(value) > maxName:
-		return fmt.Errorf("%w: %s has %d bytes, at most %d", ErrBadName, param, len(value), maxName)
-	}
-	for i := 0; i < len(value); i++ {
-		what := ""
-		switch b := value[i]; {
-		case b == '{' || b == '}':
-			what = "a brace, and braces choose the cluster slot"
-		case b < 0x20 || b == 0x7f:
-			what = "a control character"
-		default:
-			continue
-		}
-		if !secret {
-			param = fmt.Sprintf("%s %q", param, value)
-		}
-		return fmt.Errorf("%w: %s holds %s", ErrBadName, param, what)
-	}
-	return nil
-}
 
 // contents matches a key in which something follows the tag and one letter: tokens, ids of calls, idempotency keys.
 var contents = regexp.MustCompile(`(?s)^([^}]*\}(?:\{[^}]*\})?:[a-z]:).+$`)

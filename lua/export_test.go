@@ -3,6 +3,8 @@ package lua
 import (
 	"context"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Internals for the tests.
@@ -44,4 +46,28 @@ func Decode[T any](script string, reply any, decode func(*Reply) T) (T, error) {
 	c := &Call{script: &Script{Name: script}}
 	c.cmd.SetVal(reply)
 	return decodeCall(c, decode)
+}
+
+// Args returns the arguments of a command as text and numbers, with the script as its digest. The runtime passes most
+// of them by reference.
+func Args(cmd redis.Cmder) []any {
+	args := cmd.Args()
+	out := make([]any, len(args))
+	for i, arg := range args {
+		switch v := arg.(type) {
+		case *string:
+			out[i] = *v
+		case *int64:
+			out[i] = *v
+		case []byte:
+			out[i] = string(v)
+		case *raw:
+			out[i] = string(*v)
+		case *program:
+			out[i] = v.file().SHA
+		default:
+			out[i] = arg
+		}
+	}
+	return out
 }

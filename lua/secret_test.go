@@ -11,20 +11,6 @@ import (
 	"github.com/luatomic/luatomic/luatomictest"
 )
 
-func TestCheckSecretIsCheckNameWithoutTheValue(t *testing.T) {
-	t.Parallel()
-	for value, want := range map[string]string{
-		"": "token is empty", "s{": "token holds a brace, and braces choose the cluster slot",
-		"s\n": "token holds a control character",
-	} {
-		err := lua.CheckSecret("token", value)
-		require.ErrorIs(t, err, lua.ErrBadName)
-		require.EqualError(t, err, "bad name: "+want)
-		require.ErrorIs(t, lua.CheckName("token", value), lua.ErrBadName)
-	}
-	require.NoError(t, lua.CheckSecret("token", "s"))
-}
-
 // A server that does not know a command quotes its arguments.
 func TestArgumentsThatTheServerQuotesAreNotShown(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,8 @@ package observe
 import (
 	"slices"
 	"strings"
+
+	"github.com/luatomic/luatomic/internal/show"
 )
 
 // Sort says how the values of an instrument are combined.
@@ -87,7 +89,7 @@ func Instruments() []*Instrument {
 // PrometheusName is the name by OpenTelemetry's rules for Prometheus, so that both modules feed one dashboard:
 // messaging.process.duration is messaging_process_duration_seconds.
 func (i *Instrument) PrometheusName() string {
-	name := PrometheusLabel(i.Name)
+	name := show.PrometheusLabel(i.Name)
 	switch i.Unit {
 	case "s":
 		name += "_seconds"
@@ -99,6 +101,3 @@ func (i *Instrument) PrometheusName() string {
 	}
 	return name
 }
-
-// PrometheusLabel returns the name of an attribute as a label: dots become underscores.
-func PrometheusLabel(name string) string { return strings.ReplaceAll(name, ".", "_") }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/internal/testkit/canary"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -157,7 +158,7 @@ func TestDashboardAsksForRealMetrics(t *testing.T) {
 	for _, i := range observe.Instruments() {
 		var of []string
 		for _, l := range i.Labels {
-			of = append(of, observe.PrometheusLabel(l))
+			of = append(of, show.PrometheusLabel(l))
 		}
 		labels[i.PrometheusName()] = of
 		if i.Sort == observe.Histogram {

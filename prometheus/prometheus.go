@@ -20,6 +20,7 @@ import (
 
 	api "github.com/prometheus/client_golang/prometheus"
 
+	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/observe"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -106,7 +107,7 @@ func (t together) Collect(to chan<- api.Metric) {
 func labels(i *observe.Instrument) []string {
 	out := make([]string, len(i.Labels))
 	for n, l := range i.Labels {
-		out[n] = observe.PrometheusLabel(l)
+		out[n] = show.PrometheusLabel(l)
 	}
 	return out
 }

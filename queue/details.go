@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -41,7 +42,7 @@ func (j *Job) plain() bool {
 // checkDetails returns an error if a queue cannot keep what the job has beside its body.
 func (j *Job) checkDetails() error {
 	if j.Kind != "" {
-		if err := lua.CheckName("kind", j.Kind); err != nil {
+		if err := keys.CheckName("kind", j.Kind); err != nil {
 			return err
 		}
 	}

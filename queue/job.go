@@ -7,6 +7,7 @@ import (
 
 	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -107,7 +108,7 @@ func (j *Job) checkUnique() error {
 	case j.UniqueTTL < 0:
 		return &lua.RangeError{Field: "unique TTL", Value: j.UniqueTTL.String(), Min: "0s"}
 	case j.Unique != "":
-		return lua.CheckSecret("unique", j.Unique)
+		return keys.CheckSecret("unique", j.Unique)
 	case j.UniqueTTL > 0:
 		return errors.New("UniqueTTL is set and Unique is not; set both, or leave both empty")
 	}

@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/luatomic/luatomic/internal/exact"
-	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/internal/keys"
 )
 
 // ErrUnknownKind is why a Mux declines a job: it does not serve its kind.
@@ -41,7 +41,7 @@ func (k Kind[T]) Name() string { return k.name }
 // Job returns a job of this kind with the body encoded, for Push and PushAll. The caller may set its other fields. A
 // bad name is a lua.ErrBadName.
 func (k Kind[T]) Job(in T) (Job, error) {
-	if err := lua.CheckName("kind", k.name); err != nil {
+	if err := keys.CheckName("kind", k.name); err != nil {
 		return Job{}, fmt.Errorf("luatomic: job of kind %q: %w", k.name, err)
 	}
 	body, err := k.codec.Marshal(in)

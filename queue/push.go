@@ -8,6 +8,7 @@ import (
 
 	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/exact"
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -99,7 +100,7 @@ func full(again bool) error {
 // encodePush checks the jobs and returns the parameters of the script with the ids of the jobs.
 func (q *Queue) encodePush(token string, jobs []Job, newIDs bool) (queuescript.PushParams, []string, error) {
 	p := q.pushParams()
-	if err := lua.CheckSecret("token", token); err != nil {
+	if err := keys.CheckSecret("token", token); err != nil {
 		return p, nil, err
 	}
 	p.Receipt, p.Fresh = q.keys.Receipt(token), true

@@ -75,7 +75,7 @@ func pushAll(ctx context.Context, kept receipt, batch []Batch) ([]Pushed, error)
 
 // addAll pushes under a token.
 func addAll(ctx context.Context, kept receipt, batch []Batch) ([]Pushed, error) {
-	if err := lua.CheckSecret("token", kept.token); err != nil {
+	if err := keys.CheckSecret("token", kept.token); err != nil {
 		return nil, err
 	}
 	if err := checkQueues(batch); err != nil {

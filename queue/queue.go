@@ -7,6 +7,7 @@ import (
 
 	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -85,7 +86,7 @@ type Queue struct {
 // to 128 bytes and neither braces nor control characters. Otherwise the error is lua.ErrBadName. A client that is nil
 // is an error too.
 func New(client lua.Client, name string, opts *Options) (*Queue, error) {
-	if err := lua.CheckClient(client); err != nil {
+	if err := send.CheckClient(client); err != nil {
 		return nil, fmt.Errorf("luatomic: queue %q: %w", name, err)
 	}
 	q := &Queue{client: client, name: name}

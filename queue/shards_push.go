@@ -10,6 +10,7 @@ import (
 
 	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/exact"
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -90,7 +91,7 @@ func (s *Shards) add(
 // split checks the jobs, derives the missing ids, and divides the jobs by shard.
 func (s *Shards) split(token string, jobs []Job) (ShardsPushed, error) {
 	out := ShardsPushed{Token: token, Pushed: Pushed{IDs: make([]string, len(jobs))}}
-	if err := lua.CheckSecret("token", token); err != nil {
+	if err := keys.CheckSecret("token", token); err != nil {
 		return out, err
 	}
 	if len(jobs) > MaxBatch {

@@ -13,6 +13,7 @@ import (
 
 	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/internal/show"
@@ -211,7 +212,7 @@ func (b *Bus) Rebind(ctx context.Context, connection, from string) error {
 }
 
 func (b *Bus) bind(ctx context.Context, connection string, from lua.Opt[string]) error {
-	if err := lua.CheckName("connection", connection); err != nil {
+	if err := keys.CheckName("connection", connection); err != nil {
 		return fmt.Errorf("luatomic: %w", err)
 	}
 	if err := b.Ready(ctx); err != nil {
@@ -281,7 +282,7 @@ func taken(connection, owner string) error {
 // no call for the connection any more, and the next heartbeats free it. Check and removal are one script and one round
 // trip.
 func (b *Bus) Unbind(ctx context.Context, connection string) (bool, error) {
-	if err := lua.CheckName("connection", connection); err != nil {
+	if err := keys.CheckName("connection", connection); err != nil {
 		return false, fmt.Errorf("luatomic: %w", err)
 	}
 	ctx, cancel := clock.Outlast(ctx)

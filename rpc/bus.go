@@ -46,7 +46,7 @@ type Bus struct {
 // New returns the bus of that name; nil options mean the defaults. It sends and starts nothing: call Run. It fails
 // with lua.ErrBadName for a name, prefix or node that cannot be part of a key, and for a client that is nil.
 func New(client lua.Client, name string, opts *Options) (*Bus, error) {
-	if err := lua.CheckClient(client); err != nil {
+	if err := send.CheckClient(client); err != nil {
 		return nil, fmt.Errorf("luatomic: bus %q: %w", name, err)
 	}
 	b := &Bus{client: client, name: name}
@@ -63,7 +63,7 @@ func New(client lua.Client, name string, opts *Options) (*Bus, error) {
 		return nil, fmt.Errorf("luatomic: %w", err)
 	}
 	if b.opts.Node != "" {
-		if err := lua.CheckName("node name", b.opts.Node); err != nil {
+		if err := keys.CheckName("node name", b.opts.Node); err != nil {
 			return nil, fmt.Errorf("luatomic: %w", err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -26,7 +27,7 @@ type outgoing struct {
 
 // check checks the names and sizes before anything is sent.
 func (c *outgoing) check() error {
-	err := lua.CheckName("method name", c.method)
+	err := keys.CheckName("method name", c.method)
 	if err == nil && c.Node != "" {
 		err = checkNode(c.Node)
 	}
@@ -36,10 +37,10 @@ func (c *outgoing) check() error {
 			lua.ErrBadName, c.Node, c.Connection)
 	}
 	if err == nil && c.Connection != "" {
-		err = lua.CheckName("connection", c.Connection)
+		err = keys.CheckName("connection", c.Connection)
 	}
 	if err == nil && c.Key != "" {
-		err = lua.CheckSecret("idempotency key", c.Key)
+		err = keys.CheckSecret("idempotency key", c.Key)
 	}
 	if err == nil {
 		err = checkHeaders(c.Headers)
@@ -67,7 +68,7 @@ func checkNode(name string) error {
 	}
 	unique := max(len(name)-uniquePart, 0)
 	for _, part := range []string{name[:unique], name[unique:]} {
-		if err := lua.CheckName("node name", part); err != nil && part != "" {
+		if err := keys.CheckName("node name", part); err != nil && part != "" {
 			return err
 		}
 	}
@@ -80,7 +81,7 @@ func checkHeaders(headers map[string]string) error {
 		return &lua.SizeError{What: "headers", N: len(headers), Max: wire.MaxHeaders, Unit: "names"}
 	}
 	for k := range headers {
-		if err := lua.CheckName("header name", k); err != nil {
+		if err := keys.CheckName("header name", k); err != nil {
 			return err
 		}
 	}
@@ -244,22 +245,22 @@ func (b *Bus) finish(w *waiter) (outcome, error) {
 
 // removeRecords lets the bus remove soon what a call has stored.
 func (b *Bus) removeRecords(w *waiter) {
-	var keys [3]string
-	if w.Key == "" && b.pending.discard(b.appendRecords(keys[:0], w)...) {
+	var records [3]string
+	if w.Key == "" && b.pending.discard(b.appendRecords(records[:0], w)...) {
 		offer(b.outbox.filled)
 	}
 }
 
 // appendRecords appends the keys of a call that has its outcome.
-func (b *Bus) appendRecords(keys []string, w *waiter) []string {
-	keys = append(keys, w.record)
+func (b *Bus) appendRecords(records []string, w *waiter) []string {
+	records = append(records, w.record)
 	if w.beside != nil {
-		keys = append(keys, b.keys.Body(w.besideID))
+		records = append(records, b.keys.Body(w.besideID))
 	}
 	if w.out.ext.Beside != "" {
-		keys = append(keys, b.keys.Body(w.out.ext.Beside))
+		records = append(records, b.keys.Body(w.out.ext.Beside))
 	}
-	return keys
+	return records
 }
 
 var errEnded = errors.New("it has ended")

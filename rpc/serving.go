@@ -11,6 +11,7 @@ import (
 
 	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/clock"
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/internal/wire"
 	"github.com/luatomic/luatomic/lua"
@@ -53,7 +54,7 @@ func noHandler(method string) error {
 }
 
 func (b *Bus) serve(method string, opts *ServeOptions, run handler) error {
-	if err := lua.CheckName("method name", method); err != nil {
+	if err := keys.CheckName("method name", method); err != nil {
 		return fmt.Errorf("luatomic: %w", err)
 	}
 	var o ServeOptions
@@ -82,7 +83,7 @@ func (s *serving) handle(method string, opts ServeOptions, run handler) {
 
 // unserve withdraws a method. No heartbeat that still names it may follow.
 func (b *Bus) unserve(ctx context.Context, method string) error {
-	if err := lua.CheckName("method name", method); err != nil {
+	if err := keys.CheckName("method name", method); err != nil {
 		return fmt.Errorf("luatomic: %w", err)
 	}
 	ctx, cancel := clock.Outlast(ctx)

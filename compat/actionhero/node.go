@@ -15,6 +15,7 @@ import (
 
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/notify"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/internal/servers"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -234,7 +235,7 @@ func (n *Node) Disown(connectionID string) {
 // that wait when Run ends fail with ErrNotRunning. If the server refuses to subscribe the node again, OnError gets each
 // refusal, and the node retries every 5 s.
 func (n *Node) Run(ctx context.Context) error {
-	if err := lua.CheckClient(n.client); err != nil {
+	if err := send.CheckClient(n.client); err != nil {
 		return fmt.Errorf("actionhero: %w", err)
 	}
 	if !n.running.CompareAndSwap(false, true) {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/send"
-	"github.com/luatomic/luatomic/lua"
 )
 
 // outbox lets concurrent messages share a round trip. While few round trips are in flight, each message is sent alone
@@ -68,7 +67,7 @@ func (o *outbox) leave(p *post) {
 // publish returns the number of receivers on this server. A message is not sent once ctx has ended; one that is on its
 // way then may arrive. It is sent once: a message published twice runs its method twice.
 func (n *Node) publish(ctx context.Context, text []byte) (int64, error) {
-	if err := lua.CheckClient(n.client); err != nil {
+	if err := send.CheckClient(n.client); err != nil {
 		return 0, fmt.Errorf("actionhero: publish: %w", err)
 	}
 	p := &post{ctx: ctx, cmd: send.NewOnce(ctx, "publish", n.opts.Channel, text), done: make(chan struct{})}

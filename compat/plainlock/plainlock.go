@@ -20,7 +20,9 @@ import (
 	"github.com/luatomic/luatomic/compat/plainlock/internal/script"
 	"github.com/luatomic/luatomic/internal/calls"
 	"github.com/luatomic/luatomic/internal/keeper"
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/notify"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -97,7 +99,7 @@ func New(client lua.Client, opts *Options) *Locker {
 	if l.opts.Poll == 0 {
 		l.opts.Poll = 100 * time.Millisecond
 	}
-	l.bad = cmp.Or(lua.CheckClient(client), keeper.CheckSettings(
+	l.bad = cmp.Or(send.CheckClient(client), keeper.CheckSettings(
 		keeper.Setting{Field: "TTL", Value: l.opts.TTL, Min: time.Millisecond},
 		keeper.Setting{Field: "Poll", Value: l.opts.Poll},
 	))
@@ -180,7 +182,7 @@ func (l *Locker) newLock(name string) (*Lock, error) {
 	switch {
 	case bad != nil:
 	case name == "":
-		bad = lua.CheckName("lock", name)
+		bad = keys.CheckName("lock", name)
 	case l.opts.Fence && strings.Contains(key, "}") && !tagged(key):
 		bad = fmt.Errorf("%w: key %q has a brace that closes no tag, so no fence can be in its cluster slot; "+
 			"use another name, or no Options.Fence", lua.ErrBadName, key)

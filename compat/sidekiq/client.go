@@ -11,6 +11,7 @@ import (
 
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
 	"github.com/luatomic/luatomic/internal/exact"
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -119,7 +120,7 @@ func (d *Dialect) PushOnce(ctx context.Context, token string, keep time.Duration
 }
 
 func (d *Dialect) pushOnce(ctx context.Context, token string, keep time.Duration, jobs []Job) (out Pushed, err error) {
-	if err := lua.CheckSecret("token", token); err != nil {
+	if err := keys.CheckSecret("token", token); err != nil {
 		return out, err
 	}
 	drafts, jids, err := d.drafts(jobs)

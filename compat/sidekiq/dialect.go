@@ -35,6 +35,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/luatomic/luatomic/compat/sidekiq/internal/script"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -97,7 +98,7 @@ type Dialect struct {
 // New returns the dialect of the Sidekiq that uses the client's Redis and database; nil options mean the defaults.
 // Nothing is sent. Errors: ErrVersion, ErrNamespace, and one for a client that is nil.
 func New(client lua.Client, opts *Options) (*Dialect, error) {
-	if err := lua.CheckClient(client); err != nil {
+	if err := send.CheckClient(client); err != nil {
 		return nil, fmt.Errorf("sidekiq: %w", err)
 	}
 	var o Options

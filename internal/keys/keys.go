@@ -69,8 +69,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"strings"
-
-	"github.com/luatomic/luatomic/lua"
 )
 
 // Queue names the keys of one queue.
@@ -91,7 +89,7 @@ func NewQueue(prefix, tag, name string) (Queue, error) {
 	}
 	listed := "{" + name + "}"
 	if tag != "" {
-		if err := lua.CheckName("tag", tag); err != nil {
+		if err := CheckName("tag", tag); err != nil {
 			return Queue{}, err
 		}
 		listed = "{" + tag + "}{" + name + "}"
@@ -163,7 +161,7 @@ func newLock(kind, prefix, tag, name string) (Lock, error) {
 	if tag == "" {
 		return Lock{Record: prefix + kind + ":{" + name + "}", Queue: prefix + kind + "q:{" + name + "}"}, nil
 	}
-	if err := lua.CheckName("tag", tag); err != nil {
+	if err := CheckName("tag", tag); err != nil {
 		return Lock{}, err
 	}
 	return Lock{Record: prefix + kind + ":{" + tag + "}:" + name, Queue: prefix + kind + "q:{" + tag + "}:" + name}, nil
@@ -174,7 +172,7 @@ func newLock(kind, prefix, tag, name string) (Lock, error) {
 func LockOf(prefix, record string) (_ Lock, plain bool, err error) {
 	kind, rest, ok := strings.Cut(strings.TrimPrefix(record, prefix), ":{")
 	if !ok || !strings.HasPrefix(record, prefix) || kind != "lock" && kind != "sem" && kind != "rw" {
-		return Lock{}, false, fmt.Errorf("%w: %q is the record of no lock", lua.ErrBadName, record)
+		return Lock{}, false, fmt.Errorf("%w: %q is the record of no lock", ErrBadName, record)
 	}
 	return Lock{Record: record, Queue: prefix + kind + "q:{" + rest}, kind == "lock", nil
 }
@@ -253,7 +251,7 @@ const AnyBus = "rpc:{*}:nodes"
 func BusOf(prefix, key string) (name string, ok bool) {
 	rest, begins := strings.CutPrefix(key, prefix+"rpc:{")
 	name, ends := strings.CutSuffix(rest, "}:nodes")
-	return name, begins && ends && lua.CheckName("bus name", name) == nil
+	return name, begins && ends && CheckName("bus name", name) == nil
 }
 
 // Record names the key of one request.
@@ -270,9 +268,9 @@ func (b *Bus) Connection(id string) string { return b.tag + "k:" + id }
 
 func check(param, prefix, name string) error {
 	if prefix != "" {
-		if err := lua.CheckName("prefix", prefix); err != nil {
+		if err := CheckName("prefix", prefix); err != nil {
 			return err
 		}
 	}
-	return lua.CheckName(param, name)
+	return CheckName(param, name)
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/internal/keys"
-	"github.com/luatomic/luatomic/lua"
 )
 
 // Names, tags and tokens that resemble parts of each other's keys, in all combinations: no two queues share a key or
@@ -66,6 +65,20 @@ func TestKeysOfAQueueWithoutATag(t *testing.T) {
 	require.Equal(t, "app:{in}{}:i:t", keys.Receipt("app:", "in", "t"))
 	for _, bad := range [][3]string{{"p{", "", "n"}, {"", "{", "n"}, {"", "t", "n}"}, {"", "t", ""}} {
 		_, err = keys.NewQueue(bad[0], bad[1], bad[2])
-		require.ErrorIs(t, err, lua.ErrBadName)
+		require.ErrorIs(t, err, keys.ErrBadName)
 	}
+}
+
+func TestCheckSecretIsCheckNameWithoutTheValue(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]string{
+		"": "token is empty", "s{": "token holds a brace, and braces choose the cluster slot",
+		"s\n": "token holds a control character",
+	} {
+		err := keys.CheckSecret("token", value)
+		require.ErrorIs(t, err, keys.ErrBadName)
+		require.EqualError(t, err, "bad name: "+want)
+		require.ErrorIs(t, keys.CheckName("token", value), keys.ErrBadName)
+	}
+	require.NoError(t, keys.CheckSecret("token", "s"))
 }

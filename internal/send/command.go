@@ -2,6 +2,8 @@ package send
 
 import (
 	"context"
+	"errors"
+	"reflect"
 	"sync"
 	"sync/atomic"
 
@@ -83,4 +85,18 @@ func piped(c *redis.AutoPipeliner) (one bool) {
 		return nil
 	})
 	return one
+}
+
+var errNilClient = errors.New("the client is nil: make it before its first call")
+
+// CheckClient returns an error for a client that is nil, or a nil pointer, also behind a guard. go-redis panics on its
+// first use, often in a goroutine that no caller can recover. So what is made of a client checks it with its options.
+func CheckClient(client redis.UniversalClient) error {
+	if g, ok := client.(interface{ Unguarded() redis.UniversalClient }); ok {
+		client = g.Unguarded()
+	}
+	if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return errNilClient
+	}
+	return nil
 }

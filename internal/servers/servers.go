@@ -123,7 +123,7 @@ type Node interface {
 // Masters returns a client for each server that holds keys: the client itself, the masters of a cluster, the shards of
 // a ring. A guard of the client is left out. It asks a cluster for its state where that is not known yet.
 func Masters(ctx context.Context, client lua.Client) ([]Node, error) {
-	if err := lua.CheckClient(client); err != nil {
+	if err := send.CheckClient(client); err != nil {
 		return nil, err
 	}
 	var mu sync.Mutex

@@ -177,3 +177,6 @@ func RuneWidth(r rune) int {
 	}
 	return 1
 }
+
+// PrometheusLabel is the name of an attribute as a label of Prometheus: dots become underscores.
+func PrometheusLabel(name string) string { return strings.ReplaceAll(name, ".", "_") }

@@ -16,6 +16,7 @@ import (
 	"github.com/luatomic/luatomic/internal/calls"
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/keeper"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -134,7 +135,7 @@ func checkServers(clients []redis.UniversalClient) error {
 		return &lua.RangeError{Field: "clients", Value: "0", Min: "1"}
 	}
 	for i, client := range clients {
-		if lua.CheckClient(client) != nil {
+		if send.CheckClient(client) != nil {
 			return fmt.Errorf("clients: number %d is nil: %w; give a client of each server", i, lua.ErrOutOfRange)
 		}
 		for j, other := range clients[:i] {

@@ -104,14 +104,28 @@ func rolesFlag(fs *flag.FlagSet, roles *[]luatomic.Role) {
 		})
 }
 
+// checkRoles refuses an unknown role, and the page together with another one: it reads the keys that the others write.
 func checkRoles(roles []luatomic.Role, dialect string) error {
-	if err := luatomic.CheckRoles(roles...); err != nil {
-		return usagef("%s", oneLine(err))
+	for _, r := range roles {
+		if !slices.Contains(luatomic.Roles(), r) {
+			return usagef("there is no role %q; the roles are %s", string(r), roleNames())
+		}
 	}
-	if dialect != "" && len(roles) > 0 {
+	switch {
+	case len(roles) > 1 && slices.Contains(roles, luatomic.RolePage):
+		return usagef("the role %q reads only; leave the other roles to another user", string(luatomic.RolePage))
+	case dialect != "" && len(roles) > 0:
 		return usagef("--role is for the native keys; leave it out with --dialect")
 	}
 	return nil
+}
+
+func roleNames() string {
+	var names []string
+	for _, r := range luatomic.Roles() {
+		names = append(names, string(r))
+	}
+	return strings.Join(names, ", ")
 }
 
 // password is the part of ACL SETUSER that sets it, without the password itself.

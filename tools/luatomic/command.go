@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/tools/internal/spelling"
 )
 
@@ -179,12 +179,12 @@ func (s *session) parseArgs(fs *flag.FlagSet, cmd *command, args []string) error
 		s.readLabels()
 	}
 	if s.prefix != "" {
-		if err := lua.CheckName("prefix", s.prefix); err != nil {
+		if err := keys.CheckName("prefix", s.prefix); err != nil {
 			return err
 		}
 	}
 	if s.tag != "" {
-		return lua.CheckName("tag", s.tag)
+		return keys.CheckName("tag", s.tag)
 	}
 	return nil
 }

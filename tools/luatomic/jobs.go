@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -213,7 +213,7 @@ func idsArgs(s *session) error {
 	if len(s.args) < 2 {
 		return usagef("write the queue and the ids of its jobs; luatomic jobs ls QUEUE lists them")
 	}
-	return lua.CheckName("queue", s.args[0])
+	return keys.CheckName("queue", s.args[0])
 }
 
 // findJobs reads the jobs, and the server's time. It fails, before anything is changed, if one is in another state than

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 )
@@ -55,7 +56,7 @@ func (c changeCommand) command() *command {
 					return err
 				}
 			}
-			return lua.CheckName("queue", s.args[0])
+			return keys.CheckName("queue", s.args[0])
 		},
 		run: func(s *session) error {
 			return s.withQueueOn(func(ctx context.Context, client lua.Client, q *queue.Queue) error {

@@ -5,7 +5,7 @@ import (
 	"flag"
 	"fmt"
 
-	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -79,7 +79,7 @@ moves the fence.`,
 			case given(flags, "fence") && fence < 1:
 				return usagef("--fence %d is no fence; luatomic jobs show prints it", fence)
 			}
-			return lua.CheckName("queue", s.args[0])
+			return keys.CheckName("queue", s.args[0])
 		},
 		run: func(s *session) error {
 			return s.withQueue(func(ctx context.Context, q *queue.Queue) error {

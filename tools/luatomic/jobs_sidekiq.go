@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/luatomic/luatomic/compat/sidekiq"
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -198,7 +199,7 @@ func (j *sidekiqJobs) check() error {
 		return usagef("--state goes with --all; leave it out, or the ids")
 	}
 	j.queue = j.s.args[0]
-	return lua.CheckName("queue", j.queue)
+	return keys.CheckName("queue", j.queue)
 }
 
 func (j *sidekiqJobs) checkState() error {

@@ -12,7 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/queue"
 )
 
@@ -159,9 +159,9 @@ func parseName(field string, value json.RawMessage, into *string) error {
 		return fmt.Errorf("%q is not valid UTF-8", field)
 	}
 	if field == "unique" {
-		return lua.CheckSecret(field, *into)
+		return keys.CheckSecret(field, *into)
 	}
-	return lua.CheckName(field, *into)
+	return keys.CheckName(field, *into)
 }
 
 // mergeTime lets a line's own time replace the default, in either form.

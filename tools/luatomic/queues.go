@@ -256,7 +256,7 @@ stay.`,
 			if _, err := limitOf(s); err != nil {
 				return err
 			}
-			return lua.CheckName("queue", s.args[0])
+			return keys.CheckName("queue", s.args[0])
 		},
 		func(ctx context.Context, s *session, q *queue.Queue, st *queue.Stats) (err error) {
 			if st.Limit, err = limitOf(s); err != nil {

@@ -15,8 +15,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/show"
-	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/rpc"
 )
 
@@ -56,7 +56,7 @@ func (f *busFlags) addKeys(fs *flag.FlagSet) {
 
 func (f *busFlags) check() error {
 	f.name = show.Named(f.name)
-	if err := lua.CheckName("bus", f.name); err != nil {
+	if err := keys.CheckName("bus", f.name); err != nil {
 		return err
 	}
 	if f.keyFile == "" {

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/show"
-	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -82,7 +82,7 @@ func (c *rpcCallCmd) check(s *session) error {
 		return usagef("one method and one request, but there are %d arguments; quote the JSON", len(s.args))
 	}
 	s.args[0], c.to = show.Named(s.args[0]), show.Named(c.to)
-	if err := lua.CheckName("method", s.args[0]); err != nil {
+	if err := keys.CheckName("method", s.args[0]); err != nil {
 		return err
 	}
 	if err := errors.Join(atLeast("timeout", c.timeout, time.Millisecond), c.busFlags.check(), c.checkModes(),
@@ -90,9 +90,9 @@ func (c *rpcCallCmd) check(s *session) error {
 		return err
 	}
 	for what, name := range map[string]string{"node": c.to, "connection": c.connection, "key": c.key} {
-		check := lua.CheckName
+		check := keys.CheckName
 		if what == "key" {
-			check = lua.CheckSecret
+			check = keys.CheckSecret
 		}
 		if name == "" {
 			continue

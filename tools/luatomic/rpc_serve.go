@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/show"
-	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -82,17 +82,17 @@ func (c *rpcServeCmd) check(s *session) error {
 	}
 	if c.node == "" {
 		host, err := os.Hostname()
-		if err != nil || lua.CheckName("node", host) != nil {
+		if err != nil || keys.CheckName("node", host) != nil {
 			host = "node"
 		}
 		c.node = host
 	}
 	c.node = show.Named(c.node)
-	if err := lua.CheckName("node", c.node); err != nil {
+	if err := keys.CheckName("node", c.node); err != nil {
 		return err
 	}
 	if c.connection != "" {
-		if err := lua.CheckName("connection", c.connection); err != nil {
+		if err := keys.CheckName("connection", c.connection); err != nil {
 			return err
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/luatomic/luatomic/internal/exact"
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/show"
 	"github.com/luatomic/luatomic/lua"
 )
@@ -172,7 +173,7 @@ func (s *session) oneArg(what string) error {
 	case 0:
 		return usagef("the %s is missing; name it", what)
 	case 1:
-		return lua.CheckName(what, s.args[0])
+		return keys.CheckName(what, s.args[0])
 	}
 	return usagef("one %s, but there are %d arguments: %q; leave the others out", what, len(s.args), s.args)
 }
@@ -183,7 +184,7 @@ func (s *session) queueArgs() error {
 		return usagef("the queue is missing; name at least one queue; luatomic queues ls lists them")
 	}
 	for _, name := range s.args {
-		if err := lua.CheckName("queue", name); err != nil {
+		if err := keys.CheckName("queue", name); err != nil {
 			return err
 		}
 	}

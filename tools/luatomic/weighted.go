@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/luatomic/luatomic/lua"
+	"github.com/luatomic/luatomic/internal/keys"
 )
 
 // weighted is a queue of a consumer with the weight that its argument gives, or 0.
@@ -44,5 +44,5 @@ func weightedQueue(arg string) (weighted, error) {
 			q = weighted{arg[:i], n}
 		}
 	}
-	return q, lua.CheckName("queue", q.name)
+	return q, keys.CheckName("queue", q.name)
 }
