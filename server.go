@@ -15,21 +15,6 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// Warning is a property of a server that breaks a promise of this package.
-type Warning struct {
-	// Check is one of "version", "eviction", "memory", "clients", "persistence", "replication", "cluster", "clock" and
-	// "timeouts". The last one is about a setting of the client.
-	Check string
-	// Node is the server's address.
-	Node string
-	// Detail is the finding, Cure the remedy.
-	Detail, Cure string
-}
-
-func (w Warning) String() string {
-	return w.Check + " of " + w.Node + ": " + w.Detail + "; " + w.Cure
-}
-
 // Verdict is the result of a check.
 type Verdict uint8
 
@@ -55,34 +40,38 @@ func (v Verdict) String() string {
 	return "unknown"
 }
 
-// ServerCheck is one check of one server. Its fields are those of a Warning; a check that passed has no Cure.
+// ServerCheck is one check of one server.
 type ServerCheck struct {
-	Check, Node  string
-	Verdict      Verdict
+	// Check is one of "version", "eviction", "memory", "clients", "persistence", "replication", "cluster", "clock" and
+	// "timeouts". The last one is about a setting of the client.
+	Check string
+	// Node is the server's address.
+	Node    string
+	Verdict Verdict
+	// Detail is the finding, Cure the remedy; a check that passed has no Cure.
 	Detail, Cure string
 }
 
-// CheckServer reads the settings of the server, or of every master of a cluster, and returns what breaks promises of
-// this package: an old version, eviction of keys, a full memory, too many clients, no persistence, a replica in the
-// place of a master, a cluster with unserved slots, a clock that is far off, a client whose calls outlast their
-// contexts. A setting that a server does not report is no warning; see InspectServer. CheckServer only reads. The error
-// reports each server that is away, busy or loading, or does not let the client in; the others are checked. Cost: 3
-// round trips for each server, PING, INFO and TIME; one more without an append-only file, and one more for a node of a
-// cluster.
-func CheckServer(ctx context.Context, client lua.Client) ([]Warning, error) {
-	checks, err := InspectServer(ctx, client)
-	var found []Warning
-	for _, c := range checks {
-		if c.Verdict == CheckFailed || c.Verdict == CheckWarned {
-			found = append(found, Warning{c.Check, c.Node, c.Detail, c.Cure})
-		}
+// Warns reports whether the check failed or warned: the server breaks a promise of this package, or soon may.
+func (c ServerCheck) Warns() bool { return c.Verdict == CheckFailed || c.Verdict == CheckWarned }
+
+// String names the check, the server and the finding, with the cure if there is one.
+func (c ServerCheck) String() string {
+	text := c.Check + " of " + c.Node + ": " + c.Detail
+	if c.Cure != "" {
+		text += "; " + c.Cure
 	}
-	return found, err
+	return text
 }
 
-// InspectServer is CheckServer with all checks. It also returns those that passed and those without an answer, as on
-// services that refuse INFO.
-func InspectServer(ctx context.Context, client lua.Client) ([]ServerCheck, error) {
+// CheckServer reads the settings of the server, or of every master of a cluster, and returns all checks of promises of
+// this package: an old version, eviction of keys, a full memory, too many clients, no persistence, a replica in the
+// place of a master, a cluster with unserved slots, a clock that is far off, a client whose calls outlast their
+// contexts. [ServerCheck.Warns] tells those that found something from those that passed, and from those without an
+// answer, as on services that refuse INFO. CheckServer only reads. The error reports each server that is away, busy or
+// loading, or does not let the client in; the others are checked. Cost: 3 round trips for each server, PING, INFO and
+// TIME; one more without an append-only file, and one more for a node of a cluster.
+func CheckServer(ctx context.Context, client lua.Client) ([]ServerCheck, error) {
 	masters, err := servers.Masters(ctx, client)
 	if err != nil {
 		return nil, fmt.Errorf("luatomic: check the server: %w", err)
@@ -195,7 +184,7 @@ func (n *inspection) add(check string, v Verdict, detail, cure string) {
 	if v == CheckPassed {
 		cure = ""
 	}
-	n.checks = append(n.checks, ServerCheck{check, n.node, v, detail, cure})
+	n.checks = append(n.checks, ServerCheck{Check: check, Node: n.node, Verdict: v, Detail: detail, Cure: cure})
 }
 
 // unknown adds a check that the server does not answer.

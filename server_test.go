@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,10 +32,16 @@ func TestCheckServerNamesSlowTimeouts(t *testing.T) {
 	require.Equal(t, luatomic.CheckPassed, inspected(t, luatomictest.Client(t, prompt))["timeouts"].Verdict)
 }
 
+// warned returns the checks that found something.
+func warned(ctx context.Context, client redis.UniversalClient) ([]luatomic.ServerCheck, error) {
+	checks, err := luatomic.CheckServer(ctx, client)
+	return slices.DeleteFunc(checks, func(c luatomic.ServerCheck) bool { return !c.Warns() }), err
+}
+
 // inspected returns the checks of a server by name.
 func inspected(t *testing.T, client redis.UniversalClient) map[string]luatomic.ServerCheck {
 	t.Helper()
-	checks, err := luatomic.InspectServer(t.Context(), client)
+	checks, err := luatomic.CheckServer(t.Context(), client)
 	require.NoError(t, err)
 	byName := make(map[string]luatomic.ServerCheck)
 	for _, c := range checks {
@@ -49,7 +56,7 @@ func inspected(t *testing.T, client redis.UniversalClient) map[string]luatomic.S
 func TestCheckServerPasses(t *testing.T) {
 	t.Parallel()
 	server := luatomictest.StartServer(t, "--appendonly", "yes")
-	warnings, err := luatomic.CheckServer(t.Context(), server.Client(prompt))
+	warnings, err := warned(t.Context(), server.Client(prompt))
 	require.NoError(t, err)
 	require.Empty(t, warnings)
 	for name, c := range inspected(t, server.Client(prompt)) {
@@ -69,7 +76,7 @@ func TestCheckServerFindsAFullServer(t *testing.T) {
 	require.Regexp(t, `^[0-9] % of maxmemory is used$`, inspected(t, client)["memory"].Detail)
 	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	require.Error(t, client.Set(t.Context(), "x", "1", 0).Err())
-	warnings, err := luatomic.CheckServer(t.Context(), client)
+	warnings, err := warned(t.Context(), client)
 	require.NoError(t, err)
 	require.Len(t, warnings, 1)
 	require.Equal(t, "memory", warnings[0].Check)
@@ -98,7 +105,7 @@ func TestCheckServerFindsAServerWithoutRoomForClients(t *testing.T) {
 	next := redis.NewClient(client.Options())
 	require.Error(t, next.Ping(t.Context()).Err())
 	require.NoError(t, next.Close())
-	warnings, err := luatomic.CheckServer(t.Context(), client)
+	warnings, err := warned(t.Context(), client)
 	require.NoError(t, err)
 	require.Len(t, warnings, 1)
 	require.Equal(t, "clients", warnings[0].Check)
@@ -132,7 +139,7 @@ func TestCheckServerWarnsOfEviction(t *testing.T) {
 	for _, policy := range []string{"allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-lfu",
 		"volatile-random", "volatile-ttl"} {
 		require.NoError(t, client.ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
-		warnings, err := luatomic.CheckServer(t.Context(), client)
+		warnings, err := warned(t.Context(), client)
 		require.NoError(t, err)
 		require.Len(t, warnings, 1, policy)
 		require.Equal(t, "eviction", warnings[0].Check)
@@ -177,7 +184,7 @@ func TestCheckServerWarnsOfAReplica(t *testing.T) {
 func TestCheckServerOnACluster(t *testing.T) {
 	t.Parallel()
 	cluster := luatomictest.StartCluster(t)
-	checks, err := luatomic.InspectServer(t.Context(), cluster.Client())
+	checks, err := luatomic.CheckServer(t.Context(), cluster.Client())
 	require.NoError(t, err)
 	nodes := make(map[string]int)
 	for _, c := range checks {
@@ -197,7 +204,7 @@ func TestCheckServerOnACluster(t *testing.T) {
 	require.Contains(t, c.Cure, "ClusterClient")
 
 	require.NoError(t, single.Do(t.Context(), "CLUSTER", "DELSLOTS", 0).Err())
-	checks, err = luatomic.InspectServer(t.Context(), cluster.Client())
+	checks, err = luatomic.CheckServer(t.Context(), cluster.Client())
 	require.NoError(t, err)
 	failed := 0
 	for _, c := range checks {
@@ -226,7 +233,7 @@ func TestCheckServerThatDoesNotTell(t *testing.T) {
 		require.Equal(t, luatomic.CheckUnknown, c.Verdict, name)
 		require.NotEmpty(t, c.Cure)
 	}
-	warnings, err := luatomic.CheckServer(ctx, client)
+	warnings, err := warned(ctx, client)
 	require.NoError(t, err)
 	require.Empty(t, warnings)
 
@@ -360,7 +367,7 @@ func TestCheckServerThatRefusesTheClient(t *testing.T) {
 		client := server.Client(prompt, func(o *redis.Options) {
 			o.Password, o.DB, o.MaxRetries = password, db, -1
 		})
-		checks, err := luatomic.InspectServer(t.Context(), client)
+		checks, err := luatomic.CheckServer(t.Context(), client)
 		require.ErrorContains(t, err, "luatomic: check the server at "+server.Addr()+": "+code)
 		require.Empty(t, checks)
 	}
@@ -391,7 +398,7 @@ func TestCheckServerThatCannotSave(t *testing.T) {
 func TestCheckServerBesideOneThatHangs(t *testing.T) {
 	t.Parallel()
 	lab.EachHangs(t, func(*redis.Ring) {}, func(ring *redis.Ring, live string) {
-		checks, err := luatomic.InspectServer(t.Context(), ring)
+		checks, err := luatomic.CheckServer(t.Context(), ring)
 		require.ErrorContains(t, err, "check the server at")
 		require.NotContains(t, err.Error(), live)
 		require.NotEmpty(t, checks)

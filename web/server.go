@@ -23,7 +23,7 @@ type serverCheck struct {
 }
 
 func (h *handler) server(ctx context.Context, q *request) (answer, error) {
-	checks, err := luatomic.InspectServer(ctx, h.client)
+	checks, err := luatomic.CheckServer(ctx, h.client)
 	data := serverData{Prefix: h.opts.Prefix}
 	switch {
 	case err != nil && len(checks) == 0:

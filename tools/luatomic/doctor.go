@@ -105,7 +105,7 @@ func examine(s *session, dialect string, roles []luatomic.Role) error {
 		}
 		return s.report(r)
 	}
-	settings, err := luatomic.InspectServer(s.signals.stop, client)
+	settings, err := luatomic.CheckServer(s.signals.stop, client)
 	for _, c := range settings {
 		if err := report(settingResult(c)); err != nil {
 			return err

@@ -70,7 +70,7 @@ func (s *session) serverVersion() (*string, error) {
 		return nil, err
 	}
 	defer func() { _ = client.Close() }()
-	checks, err := luatomic.InspectServer(s.signals.stop, client)
+	checks, err := luatomic.CheckServer(s.signals.stop, client)
 	if s.signals.stop.Err() != nil {
 		return nil, errInterrupted
 	}
