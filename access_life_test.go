@@ -258,7 +258,7 @@ func lifeOfCalls(ctx context.Context, client redis.UniversalClient) error {
 	if err != nil {
 		return err
 	}
-	if err := accessPing.Serve(bus, func(_ context.Context, in string) (string, error) { return in, nil }); err != nil {
+	if err := accessPing.Serve(bus, func(_ context.Context, in string) (string, error) { return in, nil }, nil); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, budget(ctx))
@@ -267,7 +267,7 @@ func lifeOfCalls(ctx context.Context, client redis.UniversalClient) error {
 	running, stop := context.WithCancel(ctx)
 	go func() { ran <- bus.Run(running) }()
 	for range 5 { // a call that a busy machine has repeated leaves its record to expire, without UNLINK
-		if _, err = accessPing.Call(ctx, bus, "hi"); err != nil {
+		if _, err = accessPing.Call(ctx, bus, "hi", nil); err != nil {
 			break
 		}
 	}

@@ -119,11 +119,11 @@ func callAs(ctx context.Context, serving, calling *redis.Client) error {
 		return bus
 	}
 	node := run(serving)
-	err := roleEcho.Serve(node, func(_ context.Context, s string) (string, error) { return s, nil })
+	err := roleEcho.Serve(node, func(_ context.Context, s string) (string, error) { return s, nil }, nil)
 	caller := run(calling)
 	err = errors.Join(err, node.Ready(ctx))
-	_, small := roleEcho.Call(ctx, caller, "x")
-	_, large := roleEcho.Call(ctx, caller, strings.Repeat("x", 100_000))
+	_, small := roleEcho.Call(ctx, caller, "x", nil)
+	_, large := roleEcho.Call(ctx, caller, strings.Repeat("x", 100_000), nil)
 	_, nodes := caller.Nodes(ctx)
 	stop()
 	for _, done := range ended {

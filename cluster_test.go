@@ -37,7 +37,7 @@ func TestOnACluster(t *testing.T) {
 		require.NoError(t, lease.Release(ctx))
 
 		b := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
-		answer, err := lab.Echo.Call(ctx, b, "on a cluster")
+		answer, err := lab.Echo.Call(ctx, b, "on a cluster", nil)
 		require.NoError(t, err)
 		require.Equal(t, "ON A CLUSTER", answer)
 	}

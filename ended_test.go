@@ -95,7 +95,7 @@ func TestTheErrorOfAWaitMatchesTheEndOfItsContextAndTheCause(t *testing.T) {
 				return "", context.Canceled
 			})
 			return func(ctx context.Context) error {
-				_, err := lab.Echo.CallWith(ctx, node, "x", &rpc.CallOptions{Node: node.Node()})
+				_, err := lab.Echo.Call(ctx, node, "x", &rpc.CallOptions{Node: node.Node()})
 				return err
 			}
 		},

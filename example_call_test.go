@@ -22,7 +22,7 @@ func ExampleMethod_Call() {
 	bus, _ := luatomic.NewBus(client, "math", nil)
 	ran := make(chan error)
 	go func() { ran <- bus.Run(ctx) }()
-	_, err := sum.Call(ctx, bus, sumRequest{})
+	_, err := sum.Call(ctx, bus, sumRequest{}, nil)
 	fmt.Println(errors.Is(err, luatomic.ErrNoResponders))
 
 	node, _ := luatomic.NewBus(client, "math", nil)
@@ -32,10 +32,10 @@ func ExampleMethod_Call() {
 			total += n
 		}
 		return total, nil
-	})
+	}, nil)
 	go func() { ran <- node.Run(ctx) }()
 	_ = node.Ready(ctx)
-	fmt.Println(sum.Call(ctx, bus, sumRequest{Numbers: []int{1, 2, 3}}))
+	fmt.Println(sum.Call(ctx, bus, sumRequest{Numbers: []int{1, 2, 3}}, nil))
 	cancel()
 	<-ran
 	<-ran

@@ -15,14 +15,13 @@ const module = "github.com/luatomic/luatomic/"
 // packages of lines above it, or such that import nothing of the module. "." is the root.
 const arrows = `
 internal/wire: internal/clock
-lua: internal/clock internal/send internal/show
+lua: internal/clock internal/keys internal/send internal/show
 luatomictest/luacover: internal/send
 
 gen/limit: lua
 gen/lock: lua
 gen/queue: lua
 gen/rpc: lua
-internal/keys: lua
 internal/keeper: internal/send lua
 internal/servers: internal/keys internal/send lua
 internal/notify: internal/clock internal/send internal/servers
@@ -41,11 +40,11 @@ rpc: gen/rpc internal/clock internal/exact internal/keys internal/notify interna
 compat/actionhero/internal/script: lua
 compat/actionhero: compat/actionhero/internal/script internal/clock internal/exact internal/keeper internal/notify internal/send internal/servers lua
 compat/plainlock/internal/script: lua
-compat/plainlock: compat/plainlock/internal/script internal/calls internal/clock internal/keeper internal/notify internal/send internal/servers lua
+compat/plainlock: compat/plainlock/internal/script internal/calls internal/clock internal/keeper internal/keys internal/notify internal/send internal/servers lua
 compat/redisinaction/internal/script: lua
 compat/redisinaction: compat/redisinaction/internal/script internal/clock internal/decline internal/exact internal/keeper internal/send lua
 compat/sidekiq/internal/script: lua
-compat/sidekiq: compat/sidekiq/internal/script internal/clock internal/decline internal/exact internal/send lua
+compat/sidekiq: compat/sidekiq/internal/script internal/clock internal/decline internal/exact internal/keys internal/send lua
 
 .: gen/limit gen/lock gen/queue gen/rpc internal/operate internal/send internal/servers lock lua queue rpc
 observe: internal/send internal/servers internal/show lock lua queue rpc
@@ -63,7 +62,7 @@ internal/testkit/lab: internal/keys internal/send lock lua luatomictest queue rp
 internal/testkit/canary: internal/testkit/lab lock lua queue rpc
 internal/testkit/scriptcase: . compat/actionhero compat/plainlock compat/redisinaction compat/sidekiq gen/limit gen/lock gen/queue gen/rpc internal/testkit/lab lua luatomictest queue
 
-examples/calls: . rpc
+examples/calls: rpc
 examples/guarded: . lua
 examples/inventory: lua
 examples/mailqueue: . lua queue

@@ -49,11 +49,11 @@ func TestEverythingOnAnAutoPipeliner(t *testing.T) {
 	bus := lab.Must(luatomic.NewBus(piped, name, nil))
 	require.NoError(t, upper.Serve(bus, func(_ context.Context, s string) (string, error) {
 		return strings.ToUpper(s), nil
-	}))
+	}, nil))
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- bus.Run(running) }()
-	require.Equal(t, "X", lab.Must(upper.Call(ctx, bus, "x")))
+	require.Equal(t, "X", lab.Must(upper.Call(ctx, bus, "x", nil)))
 	stop()
 	require.ErrorIs(t, <-ended, context.Canceled)
 }

@@ -64,7 +64,7 @@ func TestSentinelFailover(t *testing.T) {
 		require.Greater(t, next.Lease.Fence(), lease.Fence())
 		require.NoError(t, next.Lease.Release(ctx))
 		luatomictest.Eventually(t, time.Minute, "calls get replies", func() bool {
-			out, err := lab.Echo.Call(ctx, bus, name)
+			out, err := lab.Echo.Call(ctx, bus, name, nil)
 			return err == nil && out == name
 		})
 	}

@@ -113,13 +113,13 @@ func (b *bench) bus(connections int, serve func(*luatomic.Bus) error) (*luatomic
 func oursCall(b *bench, callers int) (call, error) {
 	echo := luatomic.NewMethod[[]byte, []byte]("echo")
 	if _, err := b.bus(callers, func(bus *luatomic.Bus) error {
-		return echo.Serve(bus, func(_ context.Context, body []byte) ([]byte, error) { return body, nil })
+		return echo.Serve(bus, func(_ context.Context, body []byte) ([]byte, error) { return body, nil }, nil)
 	}); err != nil {
 		return nil, err
 	}
 	caller, err := b.bus(callers, nil)
 	return func(ctx context.Context, body []byte) error {
-		_, err := echo.Call(ctx, caller, body)
+		_, err := echo.Call(ctx, caller, body, nil)
 		return err
 	}, err
 }
@@ -137,7 +137,7 @@ func oursNobody(b *bench) (call, error) {
 	caller, err := b.bus(1, nil)
 	none := luatomic.NewMethod[[]byte, []byte]("none")
 	return func(ctx context.Context, body []byte) error {
-		if _, err := none.Call(ctx, caller, body); !errors.Is(err, luatomic.ErrNoResponders) {
+		if _, err := none.Call(ctx, caller, body, nil); !errors.Is(err, luatomic.ErrNoResponders) {
 			return fmt.Errorf("a call that no node serves: %w", err)
 		}
 		return nil

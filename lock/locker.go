@@ -234,15 +234,15 @@ func (l *Locker) TryDo(ctx context.Context, name string, f func(context.Context,
 	return lease.run(ctx, f)
 }
 
-// Doer is what With needs of a Locker. A program can equally declare an interface with the methods that it calls: a
+// Doer is what DoValue needs of a Locker. A program can equally declare an interface with the methods that it calls: a
 // *Locker implements it, and so does the double for tests (see package locktest).
 type Doer interface {
 	Do(ctx context.Context, name string, f func(context.Context, *Lease) error) error
 }
 
-// With is Do for a function that returns a value. LeaseFrom returns the lease inside f. With returns the value of f
-// also with an error, such as the ErrLost of a lease that ended while f ran.
-func With[T any](ctx context.Context, l Doer, name string, f func(context.Context) (T, error)) (value T, err error) {
+// DoValue is Do for a function that returns a value. LeaseFrom returns the lease inside f. DoValue returns the value of
+// f also with an error, such as the ErrLost of a lease that ended while f ran.
+func DoValue[T any](ctx context.Context, l Doer, name string, f func(context.Context) (T, error)) (value T, err error) {
 	err = l.Do(ctx, name, func(ctx context.Context, _ *Lease) error {
 		var err error
 		value, err = f(ctx)

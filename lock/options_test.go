@@ -50,16 +50,16 @@ func TestWithReturnsTheValueOfTheFunction(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	l, name, _ := lab.NewLocker(t, nil)
-	fence, err := lock.With(ctx, l, name, func(ctx context.Context) (int64, error) {
+	fence, err := lock.DoValue(ctx, l, name, func(ctx context.Context) (int64, error) {
 		return lock.LeaseFrom(ctx).Fence(), nil
 	})
 	require.NoError(t, err)
 	require.Positive(t, fence)
 	boom := errors.New("boom")
-	partial, err := lock.With(ctx, l, name, func(context.Context) (string, error) { return "half", boom })
+	partial, err := lock.DoValue(ctx, l, name, func(context.Context) (string, error) { return "half", boom })
 	require.ErrorIs(t, err, boom)
 	require.Equal(t, "half", partial)
-	_, err = lock.With(ctx, l, "{"+name, func(context.Context) (string, error) { return "", nil })
+	_, err = lock.DoValue(ctx, l, "{"+name, func(context.Context) (string, error) { return "", nil })
 	require.ErrorIs(t, err, lua.ErrBadName)
 }
 

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -44,7 +46,7 @@ func (l *Log) Job(e queue.Event) {
 	if e.Outcome == queue.OutcomeRetried {
 		attrs = append(attrs, seconds("retry", e.Retry))
 	}
-	if p := new(queue.PanicError); errors.As(e.Err, &p) {
+	if p := new(lua.PanicError); errors.As(e.Err, &p) {
 		attrs = append(attrs, slog.String("stack", cut(string(p.Stack), maxStack)))
 	}
 	l.to.LogAttrs(ctx, level, text, withError(attrs, e.Err)...)
@@ -147,8 +149,8 @@ func errorText(err error) string {
 		return lock.ErrHeld.Error() + ": " + held.Name
 	}
 	most := maxErrorText
-	if p := new(rpc.PanicError); errors.As(err, &p) {
-		most = maxStack // its text has the stack
+	if p := new(lua.PanicError); errors.As(err, &p) && strings.Contains(err.Error(), string(p.Stack)) {
+		most = maxStack
 	}
 	return cut(err.Error(), most)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/luatomic/luatomic/internal/testkit/canary"
 	"github.com/luatomic/luatomic/lock"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/observe"
 	"github.com/luatomic/luatomic/queue"
@@ -144,12 +145,13 @@ func TestLogOfErrors(t *testing.T) {
 	require.NotContains(t, out.String(), "stack=")
 	out.text.Reset()
 	log.Job(queue.Event{Queue: "mail", Outcome: queue.OutcomeRetried, Err: fmt.Errorf("mail: %w",
-		&queue.PanicError{Value: "oh", Stack: bytes.Repeat([]byte("at line 7 "), 10_000)})})
+		&lua.PanicError{Value: "oh", Stack: bytes.Repeat([]byte("at line 7 "), 10_000)})})
 	require.Regexp(t, `stack="at line 7 .*\.\.\." error_type=error error="mail: luatomic: the handler panicked: oh"`,
 		out.String())
 	require.Less(t, len(out.String()), 9000)
 	out.text.Reset()
-	log.Error(&rpc.PanicError{Method: "look_up", Value: "oh", Stack: bytes.Repeat([]byte("at line 7 "), 10_000)})
+	panicked := &lua.PanicError{Method: "look_up", Value: "oh", Stack: bytes.Repeat([]byte("at line 7 "), 10_000)}
+	log.Error(fmt.Errorf("%w\n%s", panicked, panicked.Stack))
 	require.Greater(t, len(out.String()), 8000)
 	require.Less(t, len(out.String()), 9000)
 	out.text.Reset()

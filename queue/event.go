@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/luatomic/luatomic/lua"
 )
 
 // Outcome says what became of a delivery.
@@ -59,7 +61,7 @@ type JobError struct {
 	// answer. Retry is the delay before the next delivery of a job that is retried.
 	Outcome Outcome
 	Retry   time.Duration
-	// Err is the handler's error, a *PanicError if it panicked.
+	// Err is the handler's error, a *lua.PanicError if it panicked.
 	Err error
 	// Declined is how many jobs of this kind the consumer has declined for this reason, this one included. It is 0 for
 	// a failure.
@@ -75,7 +77,7 @@ func (e *JobError) Error() string {
 	}
 	text := fmt.Sprintf("luatomic: queue %q: job %q%s, attempt %d: %v; %s",
 		e.Queue, e.ID, kind, e.Attempt, e.Err, e.follows())
-	if p := new(PanicError); errors.As(e.Err, &p) {
+	if p := new(lua.PanicError); errors.As(e.Err, &p) {
 		text += "\n" + string(p.Stack)
 	}
 	return text

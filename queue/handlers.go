@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"runtime/debug"
 	"time"
+
+	"github.com/luatomic/luatomic/lua"
 )
 
 // errStopped is the cause that ends handlers which outlast the grace period.
@@ -135,23 +137,10 @@ func (c *consumer) recordHandlerTime(took time.Duration) {
 	c.handlerTime.Store(max(mean+(int64(took)-mean)/weight, 1)) // handlers may race here; any of their means will do
 }
 
-// PanicError is the error of a handler that panicked. Its text, which a dead job has as its reason, is without the
-// stack. The text of a *JobError has both.
-type PanicError struct {
-	// Value is what the handler panicked with.
-	Value any
-	// Stack is the stack of the handler's goroutine, in the form of debug.Stack.
-	Stack []byte
-}
-
-func (e *PanicError) Error() string {
-	return fmt.Sprintf("luatomic: the handler panicked: %v", e.Value)
-}
-
 func (c *consumer) callHandler(ctx context.Context, d *Delivery) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = &PanicError{Value: p, Stack: debug.Stack()}
+			err = &lua.PanicError{Value: p, Stack: debug.Stack()}
 		}
 	}()
 	if d.Timeout == 0 {

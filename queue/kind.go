@@ -8,21 +8,16 @@ import (
 
 	"github.com/luatomic/luatomic/internal/exact"
 	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/lua"
 )
 
 // ErrUnknownKind is why a Mux declines a job: it does not serve its kind.
 var ErrUnknownKind = errors.New("luatomic: no handler serves this kind of job")
 
-// Codec encodes and decodes the bodies of a Kind. It must be safe for concurrent use.
-type Codec interface {
-	Marshal(v any) ([]byte, error)
-	Unmarshal(data []byte, v any) error
-}
-
 // Kind is a kind of job with the type of its body. A program declares each kind once, as a variable.
 type Kind[T any] struct {
 	name  string
-	codec Codec
+	codec lua.Codec
 }
 
 // NewKind returns the kind of that name, whose bodies are JSON. It sends nothing. Job and Push report a bad name, and
@@ -30,7 +25,7 @@ type Kind[T any] struct {
 func NewKind[T any](name string) Kind[T] { return Kind[T]{name: name, codec: exact.Codec{}} }
 
 // WithCodec returns the kind with another encoding of its bodies. All processes must use the same encoding.
-func (k Kind[T]) WithCodec(c Codec) Kind[T] {
+func (k Kind[T]) WithCodec(c lua.Codec) Kind[T] {
 	k.codec = c
 	return k
 }

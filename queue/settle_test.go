@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/internal/testkit/lab"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/queue"
 )
@@ -58,7 +59,7 @@ func TestAPanicHasItsStack(t *testing.T) {
 	_, err := q.Consume(t.Context(), &queue.ConsumeOptions{Drain: true, OnError: func(err error) { failed = err }},
 		func(context.Context, *queue.Delivery) error { panic("oh") })
 	require.NoError(t, err)
-	var panicked *queue.PanicError
+	var panicked *lua.PanicError
 	require.ErrorAs(t, failed, &panicked)
 	require.Equal(t, "oh", panicked.Value)
 	require.Contains(t, string(panicked.Stack), "TestAPanicHasItsStack")

@@ -13,6 +13,7 @@ import (
 	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/clock"
 	"github.com/luatomic/luatomic/internal/wire"
+	"github.com/luatomic/luatomic/lua"
 )
 
 // maxReply leaves room for the frame in the MiB that one script call may carry.
@@ -43,8 +44,8 @@ var errGoexit = &RemoteError{Code: CodeInternal, Message: "the handler ended its
 func (w *work) runGuarded() (body []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			panicked := &PanicError{Method: w.Method, Value: p, Stack: debug.Stack()}
-			w.bus.report(context.WithoutCancel(w.session.ctx), panicked)
+			panicked := &lua.PanicError{Method: w.Method, Value: p, Stack: debug.Stack()}
+			w.bus.report(context.WithoutCancel(w.session.ctx), fmt.Errorf("%w\n%s", panicked, panicked.Stack))
 			body, err = nil, &RemoteError{Code: CodeInternal, Message: "the handler panicked"}
 		}
 	}()

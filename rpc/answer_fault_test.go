@@ -177,7 +177,8 @@ func TestHeadersEndWithTheHandler(t *testing.T) {
 			return run()
 		}
 	}})
-	_, who, err := lab.Echo.Ask(t.Context(), node, "x", nil)
+	var who rpc.Answered
+	_, err := lab.Echo.Call(t.Context(), node, "x", &rpc.CallOptions{Answered: &who})
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"in": "time"}, who.Headers)
 }
@@ -196,7 +197,7 @@ func TestAShortKeepRunsNoCallAgain(t *testing.T) {
 	own, proxy := through(t)
 	lua.Direct(own) // the hook sees no shared round trip
 	caller := lab.OpenBus(t, own, name, &rpc.Options{Timeout: time.Minute, Lease: time.Hour})
-	_, err := lab.Echo.Call(ctx, caller, "warm")
+	_, err := lab.Echo.Call(ctx, caller, "warm", nil)
 	require.NoError(t, err)
 	var sent atomic.Int32
 	repeated := make(chan struct{})
@@ -211,11 +212,11 @@ func TestAShortKeepRunsNoCallAgain(t *testing.T) {
 		return err
 	}})
 	proxy.Drop(1, lab.Sent(&rpcscript.CallScript))
-	out, err := lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Key: "order", Keep: time.Millisecond})
+	out, err := lab.Echo.Call(ctx, caller, "x", &rpc.CallOptions{Key: "order", Keep: time.Millisecond})
 	require.NoError(t, err)
 	require.Equal(t, "X", out)
 	lab.Soon(t, 20*time.Second, "the repeat", repeated)
-	_, err = lab.Echo.Call(ctx, caller, "after the repeat")
+	_, err = lab.Echo.Call(ctx, caller, "after the repeat", nil)
 	require.NoError(t, err)
 	require.EqualValues(t, 3, ran.Load(), "handlers")
 }

@@ -16,6 +16,7 @@ import (
 	rpcscript "github.com/luatomic/luatomic/gen/rpc"
 	"github.com/luatomic/luatomic/internal/testkit/lab"
 	"github.com/luatomic/luatomic/internal/testkit/scriptcase"
+	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -31,11 +32,11 @@ func TestOverloadIsAnswered(t *testing.T) {
 	})
 	first := make(chan error, 1)
 	go func() {
-		_, err := lab.Echo.Call(t.Context(), b, "")
+		_, err := lab.Echo.Call(t.Context(), b, "", nil)
 		first <- err
 	}()
 	<-entered
-	_, err := lab.Echo.Call(t.Context(), b, "")
+	_, err := lab.Echo.Call(t.Context(), b, "", nil)
 	require.ErrorContains(t, err, rpc.CodeOverloaded)
 	close(leave)
 	require.NoError(t, <-first)
@@ -114,14 +115,14 @@ func TestRPCPanicsAreTypedAndStayAtHome(t *testing.T) {
 		"panic", "panic with an error", "index", "nil pointer", "touchy", "nil pointer of fs",
 		"wrapped, of fs", "wrapped",
 	} {
-		_, err := lab.Echo.Call(t.Context(), b, in)
+		_, err := lab.Echo.Call(t.Context(), b, in, nil)
 		var remote *rpc.RemoteError
 		require.ErrorAs(t, err, &remote, in)
 		if in != "wrapped" {
 			require.Equal(t, rpc.CodeInternal, remote.Code, in)
 			require.Contains(t, remote.Message, "panicked")
 		}
-		out, err := lab.Echo.Call(t.Context(), b, "alive")
+		out, err := lab.Echo.Call(t.Context(), b, "alive", nil)
 		require.NoError(t, err)
 		require.Equal(t, "ALIVE", out)
 	}
@@ -155,7 +156,7 @@ func TestHandlerThatEndsItsGoroutine(t *testing.T) {
 		})
 	for range 3 {
 		luatomictest.Eventually(t, 20*time.Second, "it has room, and fails", func() bool {
-			_, err := lab.Echo.Call(ctx, b, "exit")
+			_, err := lab.Echo.Call(ctx, b, "exit", nil)
 			if errors.Is(err, rpc.ErrOverloaded) {
 				return false // by what the node said a moment ago
 			}
@@ -166,7 +167,7 @@ func TestHandlerThatEndsItsGoroutine(t *testing.T) {
 		})
 	}
 	luatomictest.Eventually(t, 20*time.Second, "it takes calls", func() bool {
-		out, err := lab.Echo.Call(ctx, b, "x")
+		out, err := lab.Echo.Call(ctx, b, "x", nil)
 		return err == nil && out == "X"
 	})
 }
@@ -231,22 +232,22 @@ func TestPanicsAreReportedWithTheirStack(t *testing.T) {
 			<-ctx.Done()
 		}
 		panic("of " + s)
-	}))
+	}, nil))
 	stop := lab.RunBus(t, b)
 	require.NoError(t, b.Ready(ctx))
 	panicked := func(value string) {
 		t.Helper()
-		var p *rpc.PanicError
-		require.ErrorAs(t, lab.Soon(t, 20*time.Second, "the report", reported), &p)
+		err, p := lab.Soon(t, 20*time.Second, "the report", reported), new(lua.PanicError)
+		require.ErrorAs(t, err, &p)
 		require.Equal(t, "echo", p.Method)
 		require.Equal(t, value, p.Value)
 		require.Contains(t, string(p.Stack), "answer_test.go")
-		require.Contains(t, p.Error(), string(p.Stack))
+		require.ErrorContains(t, err, string(p.Stack))
 	}
-	_, err = lab.Echo.Call(ctx, b, "x")
+	_, err = lab.Echo.Call(ctx, b, "x", nil)
 	require.Error(t, err)
 	panicked("of x")
-	_, err = lab.Echo.Call(ctx, b, "exit")
+	_, err = lab.Echo.Call(ctx, b, "exit", nil)
 	require.Error(t, err)
 	require.ErrorContains(t, lab.Soon(t, 20*time.Second, "the report", reported), "ended its goroutine")
 	called := startCall(t, lab.Echo, lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute}), "at the end")
@@ -267,7 +268,7 @@ func TestDetailsThatAreTooLarge(t *testing.T) {
 			return "", &rpc.RemoteError{Code: "mine", Details: strings.Repeat("x", n)}
 		})
 	for n, want := range map[int]int{most: most, most + 1: 0} {
-		_, err := size.Call(t.Context(), b, n)
+		_, err := size.Call(t.Context(), b, n, nil)
 		var remote *rpc.RemoteError
 		require.ErrorAs(t, err, &remote)
 		require.Equal(t, "mine", remote.Code)

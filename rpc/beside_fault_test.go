@@ -71,7 +71,7 @@ func TestABodyThatIsStoredAndRefusedTheSecondTime(t *testing.T) {
 	refused := &refusing{sha: lab.Digest(&rpcscript.DecideScript)}
 	own.AddHook(refused)
 	body := strings.Repeat("x", 10_000)
-	out, err := lab.Echo.Call(ctx, caller, body)
+	out, err := lab.Echo.Call(ctx, caller, body, nil)
 	require.NoError(t, err)
 	require.Equal(t, strings.ToUpper(body), out)
 	require.EqualValues(t, 1, ran.Load())
@@ -97,7 +97,7 @@ func TestABodyWhoseRepeatIsRefused(t *testing.T) {
 		own, proxy := through(t)
 		lua.Direct(own)
 		caller := lab.OpenBus(t, own, name, &rpc.Options{Timeout: time.Minute, Lease: time.Hour})
-		_, err := lab.Echo.Call(ctx, caller, "warm")
+		_, err := lab.Echo.Call(ctx, caller, "warm", nil)
 		require.NoError(t, err)
 		refused := &refusing{sha: lab.Digest(&rpcscript.CallScript), n: 2, script: script}
 		own.AddHook(refused)

@@ -35,20 +35,20 @@ func TestABodyOfARefusedReplyReplacesNone(t *testing.T) {
 	})
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
 	go func() {
-		_, _ = lab.Echo.CallWith(ctx, caller, "", &rpc.CallOptions{Key: "order", Node: first.Node()})
+		_, _ = lab.Echo.Call(ctx, caller, "", &rpc.CallOptions{Key: "order", Node: first.Node()})
 	}()
 	lab.Soon(t, 20*time.Second, "the first node runs it", entered)
 	records := lab.Must(c.Keys(ctx, "rpc:{"+name+"}:r:*").Result())
 	require.Len(t, records, 1)
 	require.NoError(t, c.Del(ctx, records...).Err())
-	out, err := lab.Echo.CallWith(ctx, caller, "", &rpc.CallOptions{Key: "order", Node: second.Node()})
+	out, err := lab.Echo.Call(ctx, caller, "", &rpc.CallOptions{Key: "order", Node: second.Node()})
 	require.NoError(t, err)
 	require.Equal(t, accepted, out)
 	close(leave)
 	luatomictest.Eventually(t, 20*time.Second, "the late reply is refused", func() bool {
 		return first.Stats().Stale == 1
 	})
-	out, err = lab.Echo.CallWith(ctx, caller, "", &rpc.CallOptions{Key: "order"})
+	out, err = lab.Echo.Call(ctx, caller, "", &rpc.CallOptions{Key: "order"})
 	require.NoError(t, err)
 	require.Equal(t, accepted, out)
 }
@@ -116,7 +116,7 @@ func TestABodyThatComesAfterItsScript(t *testing.T) {
 			if script == &rpcscript.CallScript {
 				body = strings.Repeat("x", rpc.BesideMin)
 			}
-			_, err := lab.Echo.Call(ctx, bus, body)
+			_, err := lab.Echo.Call(ctx, bus, body, nil)
 			require.NoError(t, err, "%s, of %s", what, script.Name)
 			require.EqualValues(t, 1, hook.n.Load())
 		}
@@ -132,7 +132,7 @@ func TestTheBodyOfAKeptReplyOutlivesItsRecord(t *testing.T) {
 	})
 	bus := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
 	require.NoError(t, bus.Ready(ctx))
-	_, err := lab.Echo.CallWith(ctx, bus, "", &rpc.CallOptions{Key: "k", Keep: time.Hour})
+	_, err := lab.Echo.Call(ctx, bus, "", &rpc.CallOptions{Key: "k", Keep: time.Hour})
 	require.NoError(t, err)
 	life := make(map[string]time.Duration)
 	for _, kind := range []string{"r", "b"} {

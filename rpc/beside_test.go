@@ -25,7 +25,7 @@ func TestABodyThatTheServerQuotesIsNotShown(t *testing.T) {
 	client := luatomictest.StartServer(t, "--rename-command", "SET", "").Client()
 	require.ErrorContains(t, client.Set(t.Context(), "k", "secret", 0).Err(), "secret", "by the plain command")
 	bus := lab.Serving(t, lab.Echo, client, "bus", nil, lab.Upper)
-	_, err := lab.Echo.Call(t.Context(), bus, strings.Repeat("secret", 2<<10))
+	_, err := lab.Echo.Call(t.Context(), bus, strings.Repeat("secret", 2<<10), nil)
 	require.ErrorIs(t, err, lua.ErrNotExecuted)
 	require.ErrorContains(t, err, "unknown command 'set'")
 	require.NotContains(t, err.Error(), "secret")
@@ -43,7 +43,7 @@ func TestALargeBodyGoesOutWithItsScript(t *testing.T) {
 	lab.Serving(t, lab.Echo, luatomictest.Client(t), name, nil, lab.Upper)
 	c := luatomictest.Client(t)
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Lease: time.Hour}) // no heartbeat meanwhile
-	_, err := lab.Echo.Call(t.Context(), caller, "warm")
+	_, err := lab.Echo.Call(t.Context(), caller, "warm", nil)
 	require.NoError(t, err)
 	sent := make(chan []string, 100)
 	c.AddHook(lab.Before(func(cmds ...redis.Cmder) {
@@ -51,7 +51,7 @@ func TestALargeBodyGoesOutWithItsScript(t *testing.T) {
 			sent <- names
 		}
 	}))
-	_, err = lab.Echo.Call(t.Context(), caller, strings.Repeat("x", 60_000))
+	_, err = lab.Echo.Call(t.Context(), caller, strings.Repeat("x", 60_000), nil)
 	require.NoError(t, err)
 	require.Equal(t, []string{"set", "evalsha"}, <-sent)
 	require.Equal(t, []string{"get"}, <-sent)
@@ -110,7 +110,7 @@ func TestBodiesThatAreReadTogetherShareRoundTrips(t *testing.T) {
 	var calls sync.WaitGroup
 	for range 40 {
 		calls.Go(func() {
-			out, err := lab.Echo.Call(t.Context(), caller, strings.Repeat("x", 10_000))
+			out, err := lab.Echo.Call(t.Context(), caller, strings.Repeat("x", 10_000), nil)
 			require.NoError(t, err)
 			require.Len(t, out, 10_000)
 		})
@@ -156,11 +156,11 @@ func TestABodyThatTheServerRefuses(t *testing.T) {
 			}
 		}})
 		require.NoError(t, err)
-		require.NoError(t, lab.Echo.Serve(node, handler))
+		require.NoError(t, lab.Echo.Serve(node, handler, nil))
 		stop := lab.RunBus(t, node)
 		require.NoError(t, node.Ready(ctx))
 		caller := lab.OpenBus(t, c.caller, "bus", nil)
-		_, err = lab.Echo.CallWith(ctx, caller, strings.Repeat("x", c.body), &rpc.CallOptions{Key: c.key})
+		_, err = lab.Echo.Call(ctx, caller, strings.Repeat("x", c.body), &rpc.CallOptions{Key: c.key})
 		require.ErrorContains(t, err, c.says, what)
 		for _, outcome := range []error{lua.ErrNotExecuted, lua.ErrOutcomeUnknown, rpc.ErrUnreadable} {
 			require.Equal(t, outcome == c.outcome, errors.Is(err, outcome), "%s: %v", what, err)
@@ -196,11 +196,11 @@ func TestTheLargestFrameIsPublished(t *testing.T) {
 	require.IsType(t, &redis.Subscription{}, lab.Must(published.Receive(ctx)))
 
 	body := strings.Repeat("x", rpc.BesideMin-1-len(`""`))
-	out, err := m.CallWith(ctx, caller, body, &rpc.CallOptions{Headers: headers, Key: longest})
+	out, err := m.Call(ctx, caller, body, &rpc.CallOptions{Headers: headers, Key: longest})
 	require.NoError(t, err)
 	require.Equal(t, body, out)
 	var refused *rpc.RemoteError
-	_, err = m.CallWith(ctx, caller, "", &rpc.CallOptions{Headers: headers})
+	_, err = m.Call(ctx, caller, "", &rpc.CallOptions{Headers: headers})
 	require.ErrorAs(t, err, &refused)
 	require.Len(t, refused.Details, rpc.MaxDetails)
 	for large := 0; large < 4; { // two requests, two replies

@@ -44,7 +44,7 @@ func TestRPCConnectionMovesWhileCallsGoToIt(t *testing.T) {
 		wg.Go(func() {
 			for j := range calls / 10 {
 				n := i*calls/10 + j
-				out, err := plusOne.CallWith(t.Context(), caller, n, &rpc.CallOptions{Connection: "user"})
+				out, err := plusOne.Call(t.Context(), caller, n, &rpc.CallOptions{Connection: "user"})
 				if err != nil || out != n {
 					t.Errorf("call %d: %d, %v", n, out, err)
 				}
@@ -79,7 +79,7 @@ func TestANodeLearnsLateThatAConnectionIsItsOwn(t *testing.T) {
 	go func() { ended <- node.Bind(ctx, "user") }()
 	lab.Soon(t, 20*time.Second, "the binding on the server", bound)
 	caller := lab.OpenBus(t, luatomictest.Client(t), name, &rpc.Options{Timeout: time.Minute})
-	out, err := lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Connection: "user"})
+	out, err := lab.Echo.Call(ctx, caller, "x", &rpc.CallOptions{Connection: "user"})
 	require.NoError(t, err)
 	require.Equal(t, "X", out)
 	require.NoError(t, lab.Soon(t, 20*time.Second, "the binding", ended))
@@ -114,7 +114,7 @@ func TestRPCConnectionOfANodeThatDoesNotKnowItYet(t *testing.T) {
 	}})
 	go func() { ended <- node.Bind(ctx, "user") }()
 	lab.Soon(t, 20*time.Second, "the binding on the server", bound)
-	out, err := lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Connection: "user"})
+	out, err := lab.Echo.Call(ctx, caller, "x", &rpc.CallOptions{Connection: "user"})
 	require.NoError(t, err)
 	require.Equal(t, "X", out)
 	require.GreaterOrEqual(t, asked, 3)
@@ -123,7 +123,7 @@ func TestRPCConnectionOfANodeThatDoesNotKnowItYet(t *testing.T) {
 	// The server still names a node that has given the connection up.
 	require.True(t, lab.Must(node.Unbind(ctx, "user")))
 	require.NoError(t, c.Set(ctx, "rpc:{"+name+"}:k:user", node.Node(), time.Minute).Err())
-	_, err = lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Connection: "user"})
+	_, err = lab.Echo.Call(ctx, caller, "x", &rpc.CallOptions{Connection: "user"})
 	var remote *rpc.RemoteError
 	require.ErrorAs(t, err, &remote)
 	require.Equal(t, rpc.CodeNotOwner, remote.Code)
@@ -141,7 +141,7 @@ func TestANodeDoesNotBindAgainWhatWasTakenOver(t *testing.T) {
 	luatomictest.Eventually(t, 20*time.Second, "the notice", func() bool { return !former.Owns("user") })
 	require.True(t, lab.Must(next.Unbind(ctx, "user")))
 	former.RenewBindings(ctx)
-	_, err := lab.Echo.CallWith(ctx, next, "", &rpc.CallOptions{Connection: "user"})
+	_, err := lab.Echo.Call(ctx, next, "", &rpc.CallOptions{Connection: "user"})
 	require.ErrorContains(t, err, "no connection")
 	require.NoError(t, next.Bind(ctx, "user"))
 }

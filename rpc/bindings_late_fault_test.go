@@ -167,7 +167,7 @@ func TestALateAnswerToARenewalLosesNoConnection(t *testing.T) {
 	lab.Soon(t, 20*time.Second, "the renewal", renewed)
 	require.True(t, node.Owns("user"))
 	require.Equal(t, node.Node(), c.Get(ctx, "rpc:{"+name+"}:k:user").Val())
-	out, err := lab.Echo.CallWith(ctx, other, "x", &rpc.CallOptions{Connection: "user"})
+	out, err := lab.Echo.Call(ctx, other, "x", &rpc.CallOptions{Connection: "user"})
 	require.NoError(t, err)
 	require.Equal(t, "X", out)
 }

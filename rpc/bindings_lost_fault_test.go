@@ -31,7 +31,7 @@ func TestConnectionsOutliveTheMemoryOfTheServer(t *testing.T) {
 		keys, err := c.Keys(ctx, "rpc:{bus}:k:*").Result()
 		return err == nil && len(keys) == connections
 	})
-	_, err := lab.Echo.CallWith(ctx, node, "", &rpc.CallOptions{Connection: "7"})
+	_, err := lab.Echo.Call(ctx, node, "", &rpc.CallOptions{Connection: "7"})
 	require.NoError(t, err)
 	require.Zero(t, node.DueBindings())
 }
@@ -48,7 +48,7 @@ func ownerOfX(t *testing.T, c redis.UniversalClient, name string) *rpc.Bus {
 // heartbeat has the node send one.
 func heartbeat(t *testing.T, node *rpc.Bus) {
 	t.Helper()
-	require.NoError(t, lab.Echo.Serve(node, lab.Upper))
+	require.NoError(t, lab.Echo.Serve(node, lab.Upper, nil))
 	require.NoError(t, node.Ready(t.Context()))
 }
 
@@ -126,7 +126,7 @@ func TestAHeartbeatThatEndsHalfWayHidesNoLostConnections(t *testing.T) {
 		}
 		return refusal("ERR a write after that was refused")
 	}})
-	require.NoError(t, lab.Echo.Serve(node, lab.Upper))
+	require.NoError(t, lab.Echo.Serve(node, lab.Upper, nil))
 	luatomictest.Eventually(t, 10*time.Second, "the heartbeat", failed.Load)
 	heartbeat(t, node)
 	require.Equal(t, 1, node.DueBindings())

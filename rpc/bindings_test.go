@@ -33,7 +33,7 @@ func TestRPCConnections(t *testing.T) {
 	}
 	a, b := nodes[0], nodes[1]
 	to := &rpc.CallOptions{Connection: "user 7"}
-	_, err := lab.Echo.CallWith(ctx, a, "", to)
+	_, err := lab.Echo.Call(ctx, a, "", to)
 	require.ErrorContains(t, err, "no connection")
 	require.ErrorIs(t, err, rpc.ErrNoResponders)
 
@@ -42,7 +42,7 @@ func TestRPCConnections(t *testing.T) {
 	require.ErrorIs(t, b.Bind(ctx, "user 7"), rpc.ErrConnectionTaken)
 	require.ErrorIs(t, b.Rebind(ctx, "user 7", "somebody"), rpc.ErrConnectionTaken)
 	require.ErrorIs(t, b.Rebind(ctx, "user 7", ""), lua.ErrBadName, "from nobody")
-	got, err := lab.Echo.CallWith(ctx, b, "", to)
+	got, err := lab.Echo.Call(ctx, b, "", to)
 	require.NoError(t, err)
 	require.Equal(t, "0", got)
 
@@ -65,7 +65,7 @@ func TestRPCConnections(t *testing.T) {
 	})
 	before := ran[0].Load() + ran[1].Load()
 	for range 200 {
-		_, err := lab.Echo.CallWith(ctx, a, "", to)
+		_, err := lab.Echo.Call(ctx, a, "", to)
 		require.NoError(t, err)
 	}
 	close(stop)
@@ -88,15 +88,15 @@ func TestRPCConnectionOfADeadNodeIsFree(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	a := lab.NewBus(t, c, name, nil)
-	require.NoError(t, lab.Echo.Serve(a, lab.Upper))
+	require.NoError(t, lab.Echo.Serve(a, lab.Upper, nil))
 	stop := lab.RunBus(t, a)
 	require.NoError(t, a.Bind(ctx, "x"))
 	stop()
 	b := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
-	_, err := lab.Echo.CallWith(ctx, b, "", &rpc.CallOptions{Connection: "x"})
+	_, err := lab.Echo.Call(ctx, b, "", &rpc.CallOptions{Connection: "x"})
 	require.ErrorContains(t, err, "no lease")
 	require.NoError(t, b.Bind(ctx, "x"))
-	_, err = lab.Echo.CallWith(ctx, b, "", &rpc.CallOptions{Connection: "x"})
+	_, err = lab.Echo.Call(ctx, b, "", &rpc.CallOptions{Connection: "x"})
 	require.NoError(t, err)
 }
 
@@ -116,7 +116,7 @@ func TestRenewalsWaitForNoHeartbeat(t *testing.T) {
 		<-release
 		return run()
 	}})
-	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
+	require.NoError(t, lab.Echo.Serve(b, lab.Upper, nil))
 	lab.Soon(t, 20*time.Second, "the heartbeat", held)
 	renewed := make(chan struct{})
 	go func() {

@@ -118,13 +118,13 @@ func TestRPCOnACluster(t *testing.T) {
 			error) {
 			casts.Add(1)
 			return "", nil
-		}))
+		}, nil))
 		require.NoError(t, hold.Serve(b, func(ctx context.Context, _ string) (string, error) {
 			close(entered)
 			<-ctx.Done()
 			close(notified)
 			return "", nil
-		}))
+		}, nil))
 		require.NoError(t, count.Serve(b, func(_ context.Context, n int, send func(string) error) error {
 			for i := range n {
 				if err := send(fmt.Sprint(i)); err != nil {
@@ -146,10 +146,10 @@ func TestRPCOnACluster(t *testing.T) {
 
 	large := strings.Repeat("x", 200_000)
 	for _, body := range []string{"x", large} {
-		out, err := lab.Echo.Call(ctx, caller, body)
+		out, err := lab.Echo.Call(ctx, caller, body, nil)
 		require.NoError(t, err)
 		require.Equal(t, strings.ToUpper(body), out)
-		out, err = lab.Echo.CallWith(ctx, caller, body, &rpc.CallOptions{Connection: "socket"})
+		out, err = lab.Echo.Call(ctx, caller, body, &rpc.CallOptions{Connection: "socket"})
 		require.NoError(t, err)
 		require.Equal(t, strings.ToUpper(body), out)
 		n := 0
@@ -171,7 +171,7 @@ func TestRPCOnACluster(t *testing.T) {
 		<-entered
 		cancel()
 	}()
-	_, err = hold.Call(bounded, caller, "x")
+	_, err = hold.Call(bounded, caller, "x", nil)
 	require.ErrorIs(t, err, context.Canceled)
 	select {
 	case <-notified:
@@ -234,7 +234,7 @@ func TestRPCDeadNodeOnACluster(t *testing.T) {
 	luatomictest.Eventually(t, 20*time.Second, "the server knows that one is dead", listening(2))
 	start := time.Now()
 	for range 50 {
-		out, err := lab.Echo.Call(ctx, caller, "x")
+		out, err := lab.Echo.Call(ctx, caller, "x", nil)
 		require.NoError(t, err)
 		require.Equal(t, "X", out)
 	}
@@ -257,11 +257,11 @@ func TestRPCDeadNodeOnACluster(t *testing.T) {
 	nodes, err := caller.Nodes(ctx)
 	require.NoError(t, err)
 	e.n.Store(0)
-	_, err = lab.Echo.Call(ctx, caller, "x")
+	_, err = lab.Echo.Call(ctx, caller, "x", nil)
 	require.ErrorIs(t, err, rpc.ErrNoResponders)
 	require.ErrorContains(t, err, "no subscriber")
 	require.Equal(t, int64(1), e.n.Load(), "one round trip")
-	_, err = lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Node: nodes[0].Node})
+	_, err = lab.Echo.Call(ctx, caller, "x", &rpc.CallOptions{Node: nodes[0].Node})
 	require.ErrorIs(t, err, rpc.ErrNoResponders)
 	require.ErrorContains(t, err, "no subscriber")
 	require.ErrorIs(t, lab.Echo.Cast(ctx, caller, "x"), rpc.ErrNoResponders)

@@ -47,7 +47,7 @@ func TestAllocationsOfAnRPC(t *testing.T) {
 	})
 	caller, body := lab.OpenBus(t, luatomictest.Client(t), name, opts), make([]byte, 32)
 	call := func() {
-		if _, err := echo.Call(context.Background(), caller, body); err != nil {
+		if _, err := echo.Call(context.Background(), caller, body, nil); err != nil {
 			t.Error(err)
 		}
 	}

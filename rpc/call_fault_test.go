@@ -41,14 +41,14 @@ func TestRPCNodeThatIsNotSubscribedYet(t *testing.T) {
 	proxy.Blackhole(true)
 	b, err := rpc.New(client, name, nil)
 	require.NoError(t, err)
-	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
+	require.NoError(t, lab.Echo.Serve(b, lab.Upper, nil))
 	lab.RunBus(t, b)
 	caller := lab.OpenBus(t, luatomictest.Client(t), name, nil)
 	require.NoError(t, caller.Ready(ctx))
 	open := time.AfterFunc(200*time.Millisecond, func() { proxy.Blackhole(false) })
 	defer open.Stop()
 	for {
-		out, err := lab.Echo.Call(ctx, caller, "x")
+		out, err := lab.Echo.Call(ctx, caller, "x", nil)
 		if err == nil {
 			require.Equal(t, "X", out)
 			return
@@ -83,7 +83,7 @@ func TestRPCReplyBeforeTheCallIsAnswered(t *testing.T) {
 	for range 10 {
 		wg.Go(func() {
 			for range 50 {
-				_, err := lab.Echo.Call(t.Context(), caller, "x")
+				_, err := lab.Echo.Call(t.Context(), caller, "x", nil)
 				require.NoError(t, err)
 			}
 		})
@@ -105,7 +105,7 @@ func TestRPCLostAnswersDoNotRunItTwice(t *testing.T) {
 	require.NoError(t, caller.Ready(t.Context()))
 	for i := range 20 {
 		proxy.Drop(1+i%3, luatomictest.Command("EVALSHA"))
-		_, err := lab.Echo.Call(t.Context(), caller, "")
+		_, err := lab.Echo.Call(t.Context(), caller, "", nil)
 		require.NoError(t, err)
 		require.Equal(t, int64(i+1), ran.Load())
 	}
@@ -156,7 +156,7 @@ func TestRPCLostAnswersRepeatNothing(t *testing.T) {
 		if i%3 == 0 {
 			nodeProxy.Drop(1, luatomictest.Command("EVALSHA"))
 		}
-		out, err := lab.Echo.Call(t.Context(), caller, "x")
+		out, err := lab.Echo.Call(t.Context(), caller, "x", nil)
 		require.NoError(t, err)
 		require.Equal(t, "X", out)
 	}
@@ -189,7 +189,7 @@ func TestRPCHeldUpRequestDoesNotRunAgain(t *testing.T) {
 	proxy.Blackhole(true)
 	straight.Store(true)
 	for range 5 { // the later ones take away the records of those before
-		out, err := lab.Echo.Call(t.Context(), caller, "x")
+		out, err := lab.Echo.Call(t.Context(), caller, "x", nil)
 		require.NoError(t, err)
 		require.Equal(t, "X", out)
 	}
@@ -198,7 +198,7 @@ func TestRPCHeldUpRequestDoesNotRunAgain(t *testing.T) {
 	luatomictest.Eventually(t, 30*time.Second, "the first request arrives", func() bool {
 		return proxy.Executed(luatomictest.Command("EVALSHA")) > sent
 	})
-	out, err := lab.Echo.Call(t.Context(), caller, "x")
+	out, err := lab.Echo.Call(t.Context(), caller, "x", nil)
 	require.NoError(t, err)
 	require.Equal(t, "X", out)
 	require.Equal(t, int64(6), runs.Load())
@@ -245,7 +245,7 @@ func TestRPCWhileScriptsAreFlushed(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 100 {
-				_, err := lab.Echo.Call(t.Context(), caller, "x")
+				_, err := lab.Echo.Call(t.Context(), caller, "x", nil)
 				require.NoError(t, err)
 			}
 		})

@@ -73,14 +73,14 @@ func TestBusProcess(t *testing.T) {
 	require.NoError(t, err)
 	if role != "caller" {
 		for _, m := range []rpc.Method[string, string]{hold, holdAgain} {
-			require.NoError(t, m.Serve(b, holding(c, &b, name)))
+			require.NoError(t, m.Serve(b, holding(c, &b, name), nil))
 		}
 	}
 	stop := lab.RunBus(t, b)
 	require.NoError(t, b.Ready(t.Context()))
 	fmt.Println("ready")
 	if role == "caller" {
-		_, err := hold.Call(t.Context(), b, "of a caller")
+		_, err := hold.Call(t.Context(), b, "of a caller", nil)
 		fmt.Println("called", err)
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin)
@@ -124,7 +124,7 @@ func ran(t testing.TB, c *redis.Client, name string, n int) []string {
 func startCall(t testing.TB, m rpc.Method[string, string], b *rpc.Bus, in string) <-chan result {
 	done := make(chan result, 1)
 	go func() {
-		out, err := m.Call(t.Context(), b, in)
+		out, err := m.Call(t.Context(), b, in, nil)
 		done <- result{out, err}
 	}()
 	return done
@@ -201,7 +201,7 @@ func TestRPCKilledCallerLeavesNothing(t *testing.T) {
 		_, err := holding(c, &b, name)(ctx, in)
 		ended <- err
 		return "", err
-	}))
+	}, nil))
 	stop := lab.RunBus(t, b)
 	require.NoError(t, b.Ready(ctx))
 	caller := busProcess(t, "caller", name)
@@ -232,7 +232,7 @@ func TestRPCLeavingNodeLosesNoCall(t *testing.T) {
 		entered <- struct{}{}
 		<-finish
 		return "done", nil
-	}))
+	}, nil))
 	stop := lab.RunBus(t, leaving)
 	require.NoError(t, leaving.Ready(t.Context()))
 	held := startCall(t, hold, caller, "")
@@ -245,7 +245,7 @@ func TestRPCLeavingNodeLosesNoCall(t *testing.T) {
 	luatomictest.Eventually(t, 20*time.Second, "the method is withdrawn", func() bool {
 		return c.ZCard(t.Context(), "rpc:{"+name+"}:methods").Val() == 1 // of the node that stays
 	})
-	_, err := hold.Call(t.Context(), caller, "")
+	_, err := hold.Call(t.Context(), caller, "", nil)
 	require.ErrorIs(t, err, rpc.ErrNoResponders)
 	close(finish)
 	out := <-held
@@ -278,7 +278,7 @@ func TestRPCCallsEndWhileNodesComeAndGo(t *testing.T) {
 			// A slow machine has few nodes in two seconds.
 			for time.Since(start) < 2*time.Second || counts[0].Load() == 0 && time.Since(start) < 30*time.Second {
 				began := time.Now()
-				_, err := lab.Echo.Call(t.Context(), caller, "x")
+				_, err := lab.Echo.Call(t.Context(), caller, "x", nil)
 				for took, most := int64(time.Since(began)), longest.Load(); took > most &&
 					!longest.CompareAndSwap(most, took); {
 					most = longest.Load()

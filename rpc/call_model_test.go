@@ -66,7 +66,7 @@ func TestRPCManyCallsWithTimeoutsAndCuts(t *testing.T) {
 	var err error
 	d.node, err = rpc.New(nodeClient, d.name, &rpc.Options{Concurrency: 4096, Lease: 15 * time.Second})
 	require.NoError(t, err)
-	require.NoError(t, plusOne.Serve(d.node, d.handle))
+	require.NoError(t, plusOne.Serve(d.node, d.handle, nil))
 	stopNode := lab.RunBus(t, d.node)
 	require.NoError(t, d.node.Ready(t.Context()))
 	d.caller, err = rpc.New(callerClient, d.name, nil)
@@ -133,7 +133,7 @@ func (d *drill) one(t *testing.T, n int, short time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), wait)
 	defer cancel()
 	for {
-		out, err := plusOne.Call(ctx, d.caller, n)
+		out, err := plusOne.Call(ctx, d.caller, n, nil)
 		var remote *rpc.RemoteError
 		switch {
 		case err == nil && out == n+1 && n%10 != 0:

@@ -25,7 +25,7 @@ func TestRetryKeepsTheTimeout(t *testing.T) {
 	require.NoError(t, caller.Ready(ctx))
 	ended := make(chan error, 1)
 	go func() {
-		_, err := lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Retry: 1000})
+		_, err := lab.Echo.Call(ctx, caller, "x", &rpc.CallOptions{Retry: 1000})
 		ended <- err
 	}()
 	require.Error(t, lab.Soon(t, 20*time.Second, "the call ends", ended))
@@ -50,14 +50,14 @@ func TestRetryRunsNoHandlerAgain(t *testing.T) {
 	})
 	for _, code := range []string{rpc.CodeOverloaded, rpc.CodeNoMethod, rpc.CodeVersion, "unreadable"} {
 		runs.Store(0)
-		_, err := lab.Echo.CallWith(t.Context(), caller, code, &rpc.CallOptions{Retry: 3})
+		_, err := lab.Echo.Call(t.Context(), caller, code, &rpc.CallOptions{Retry: 3})
 		require.Error(t, err, code)
 		var remote *rpc.RemoteError
 		require.Equal(t, code != "unreadable", errors.As(err, &remote), "%v", err)
 		require.Equal(t, int32(1), runs.Load(), code)
 
 		runs.Store(0)
-		_, _ = lab.Echo.Idempotent().CallWith(t.Context(), caller, code, &rpc.CallOptions{Retry: 3})
+		_, _ = lab.Echo.Idempotent().Call(t.Context(), caller, code, &rpc.CallOptions{Retry: 3})
 		require.Equal(t, code != "unreadable", runs.Load() == 4, "it may run twice: %s", code)
 	}
 }
@@ -73,15 +73,15 @@ func TestACallNamesOneNode(t *testing.T) {
 		{Node: a.Node(), Connection: "socket"}, {Node: "nosuch\n" + a.Node()}, {Node: a.Node() + "\n"},
 		{Node: "{" + a.Node()},
 	} {
-		_, err := lab.Echo.CallWith(ctx, a, "x", &opts)
+		_, err := lab.Echo.Call(ctx, a, "x", &opts)
 		require.ErrorIs(t, err, lua.ErrBadName, "%q", opts.Node)
 	}
 	for node, opts := range map[string]rpc.CallOptions{"a": {Node: a.Node()}, "b": {Connection: "socket"}} {
-		out, err := lab.Echo.CallWith(ctx, a, "x", &opts)
+		out, err := lab.Echo.Call(ctx, a, "x", &opts)
 		require.NoError(t, err)
 		require.Equal(t, node, out)
 	}
-	_, err := lab.Echo.CallWith(ctx, a, "x", &rpc.CallOptions{Node: "never.there"})
+	_, err := lab.Echo.Call(ctx, a, "x", &rpc.CallOptions{Node: "never.there"})
 	require.ErrorIs(t, err, rpc.ErrNoResponders)
 	require.ErrorContains(t, err, "no lease: the nodes that served it, or the one that was named, are not alive")
 }
@@ -92,8 +92,8 @@ func TestUnserveDoesNotDelayReady(t *testing.T) {
 	ctx := t.Context()
 	b, err := rpc.New(luatomictest.Client(t), luatomictest.Namespace(t), &rpc.Options{Lease: time.Hour})
 	require.NoError(t, err)
-	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
-	require.NoError(t, hold.Serve(b, lab.Upper))
+	require.NoError(t, lab.Echo.Serve(b, lab.Upper, nil))
+	require.NoError(t, hold.Serve(b, lab.Upper, nil))
 	lab.RunBus(t, b)
 	require.NoError(t, b.Ready(ctx))
 	require.NoError(t, hold.Unserve(ctx, b))
@@ -119,7 +119,7 @@ func TestAWrappedCallWithoutAResultIsNoSuccess(t *testing.T) {
 	bus := lab.OpenBus(t, luatomictest.Client(t), luatomictest.Namespace(t), nil)
 	nobody := lab.Echo.WithCodec(lenient{})
 	call := func(wrap func(ctx context.Context, next func(context.Context) error) error) error {
-		_, err := nobody.CallWith(t.Context(), bus, "x", &rpc.CallOptions{Wrap: []func(
+		_, err := nobody.Call(t.Context(), bus, "x", &rpc.CallOptions{Wrap: []func(
 			context.Context, *rpc.Outgoing, func(context.Context) error) error{
 			func(ctx context.Context, _ *rpc.Outgoing, next func(context.Context) error) error {
 				return wrap(ctx, next)
@@ -148,7 +148,7 @@ func TestAWrappedHandlerWithoutAResultIsNoSuccess(t *testing.T) {
 		node := lab.Serving(t, failing, c, luatomictest.Namespace(t), &rpc.Options{
 			Wrap: []func(context.Context, rpc.CallInfo, func(context.Context) error) error{wrap},
 		}, func(context.Context, string) (string, error) { return "", &rpc.RemoteError{Code: "sold_out"} })
-		_, err := failing.Call(t.Context(), node, "x")
+		_, err := failing.Call(t.Context(), node, "x", nil)
 		return err
 	}
 	var failed *rpc.RemoteError

@@ -29,13 +29,13 @@ func TestRPCSlowOnesHoldNobodyUp(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
-			_, err := lab.Echo.Call(t.Context(), caller, "slow")
+			_, err := lab.Echo.Call(t.Context(), caller, "slow", nil)
 			require.NoError(t, err)
 		})
 	}
 	for range 500 {
 		start := time.Now()
-		_, err := lab.Echo.Call(t.Context(), caller, "fast")
+		_, err := lab.Echo.Call(t.Context(), caller, "fast", nil)
 		require.NoError(t, err)
 		require.Less(t, time.Since(start), 30*time.Second)
 	}

@@ -40,11 +40,11 @@ func BenchmarkRPC(b *testing.B) {
 		{"ping", func(ctx context.Context) error { return c.Ping(ctx).Err() }},
 		{"raw-publish", raw.call},
 		{"call", func(ctx context.Context) error {
-			_, err := lab.Echo.Call(ctx, caller, "x")
+			_, err := lab.Echo.Call(ctx, caller, "x", nil)
 			return err
 		}},
 		{"no-responder", func(ctx context.Context) error {
-			if _, err := none.Call(ctx, caller, "x"); err == nil {
+			if _, err := none.Call(ctx, caller, "x", nil); err == nil {
 				return context.Canceled
 			}
 			return nil
@@ -135,7 +135,7 @@ func TestCallAndReply(t *testing.T) {
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
 	caller := lab.OpenBus(t, c, name, nil)
-	out, err := lab.Echo.Call(t.Context(), caller, "hello")
+	out, err := lab.Echo.Call(t.Context(), caller, "hello", nil)
 	require.NoError(t, err)
 	require.Equal(t, "HELLO", out)
 }
@@ -156,7 +156,7 @@ func TestCallReachesOneNode(t *testing.T) {
 	for range 30 {
 		wg.Go(func() {
 			for range 10 {
-				_, err := lab.Echo.Call(t.Context(), caller, "")
+				_, err := lab.Echo.Call(t.Context(), caller, "", nil)
 				require.NoError(t, err)
 			}
 		})
@@ -174,22 +174,22 @@ func TestNoResponderIsAnAnswerAndNotATimeout(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
-	_, err := lab.Echo.Call(ctx, caller, "") // connects
+	_, err := lab.Echo.Call(ctx, caller, "", nil) // connects
 	require.ErrorIs(t, err, rpc.ErrNoResponders)
 	asked := countScripts(c, &rpcscript.FindScript, &rpcscript.CallScript, &rpcscript.DecideScript)
-	_, err = lab.Echo.Call(ctx, caller, "")
+	_, err = lab.Echo.Call(ctx, caller, "", nil)
 	require.ErrorContains(t, err, "no node serves it")
 	require.Equal(t, []int64{1, 0, 0}, asked(), "one round trip, and nothing waits for the time-out of a minute")
 
 	// The three reasons, with the records that lead to them.
 	methods, nodes := "rpc:{"+name+"}:methods", "rpc:{"+name+"}:nodes"
 	require.NoError(t, c.ZAdd(ctx, methods, redis.Z{Member: "echo\x00ghost"}).Err())
-	_, err = lab.Echo.Call(ctx, caller, "")
+	_, err = lab.Echo.Call(ctx, caller, "", nil)
 	require.ErrorContains(t, err, "no lease")
 	require.Zero(t, c.ZCard(ctx, methods).Val(), "a node without a lease is forgotten")
 	require.NoError(t, c.ZAdd(ctx, methods, redis.Z{Member: "echo\x00unreachable"}).Err())
 	require.NoError(t, c.ZAdd(ctx, nodes, redis.Z{Member: "unreachable", Score: lab.Future}).Err())
-	_, err = lab.Echo.Call(ctx, caller, "")
+	_, err = lab.Echo.Call(ctx, caller, "", nil)
 	require.ErrorContains(t, err, "no subscriber")
 	const few = 20 // by each script, for the three calls
 	require.Less(t, slices.Max(asked()), int64(few), "%v", asked())
@@ -224,7 +224,7 @@ func TestCallPassesOverUnreachableNodes(t *testing.T) {
 		require.NoError(t, c.ZAdd(ctx, "rpc:{"+name+"}:methods", redis.Z{Member: "echo\x00" + node}).Err())
 		require.NoError(t, c.ZAdd(ctx, "rpc:{"+name+"}:nodes", redis.Z{Member: node, Score: lab.Future}).Err())
 	}
-	out, err := lab.Echo.Call(ctx, b, "x")
+	out, err := lab.Echo.Call(ctx, b, "x", nil)
 	require.NoError(t, err)
 	require.Equal(t, "X", out)
 }
@@ -241,19 +241,19 @@ func TestRPCSizesAtTheirLimits(t *testing.T) {
 		}
 		return strconv.Itoa(len(s)), nil
 	})
-	out, err := lab.Echo.Call(ctx, node, strconv.Itoa(most))
+	out, err := lab.Echo.Call(ctx, node, strconv.Itoa(most), nil)
 	require.NoError(t, err)
 	require.Len(t, out, most)
 	var remote *rpc.RemoteError
-	_, err = lab.Echo.Call(ctx, node, strconv.Itoa(most+1))
+	_, err = lab.Echo.Call(ctx, node, strconv.Itoa(most+1), nil)
 	require.ErrorAs(t, err, &remote)
 	require.Equal(t, rpc.CodeTooLarge, remote.Code)
 
-	out, err = lab.Echo.Call(ctx, node, strings.Repeat("x", most))
+	out, err = lab.Echo.Call(ctx, node, strings.Repeat("x", most), nil)
 	require.NoError(t, err)
 	require.Equal(t, strconv.Itoa(most), out)
 	handled := node.Stats().Handled
-	_, err = lab.Echo.Call(ctx, node, strings.Repeat("x", queue.MaxBatchBytes-1))
+	_, err = lab.Echo.Call(ctx, node, strings.Repeat("x", queue.MaxBatchBytes-1), nil)
 	require.ErrorIs(t, err, lua.ErrTooLarge)
 	for _, err = range lab.Echo.Gather(ctx, node, strings.Repeat("x", queue.MaxBatchBytes)) {
 		require.ErrorIs(t, err, lua.ErrTooLarge)
@@ -269,16 +269,16 @@ func TestRPCLargeBodies(t *testing.T) {
 	node := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
 	for _, n := range []int{0, 1, 8_189, 8_190, 8_191, 60_000, 65_400, 65_500, 70_000, 500_000, 1_000_000} {
-		out, err := lab.Echo.Call(t.Context(), caller, strings.Repeat("x", n))
+		out, err := lab.Echo.Call(t.Context(), caller, strings.Repeat("x", n), nil)
 		require.NoError(t, err, n)
 		require.Equal(t, strings.Repeat("X", n), out)
 	}
-	_, err := lab.Echo.CallWith(t.Context(), caller, strings.Repeat("x", 100_000), &rpc.CallOptions{Key: "k"})
+	_, err := lab.Echo.Call(t.Context(), caller, strings.Repeat("x", 100_000), &rpc.CallOptions{Key: "k"})
 	require.NoError(t, err)
-	out, err := lab.Echo.CallWith(t.Context(), node, strings.Repeat("x", 100_000), &rpc.CallOptions{Key: "k"})
+	out, err := lab.Echo.Call(t.Context(), node, strings.Repeat("x", 100_000), &rpc.CallOptions{Key: "k"})
 	require.NoError(t, err)
 	require.Equal(t, strings.Repeat("X", 100_000), out, "the kept result, for another process")
-	_, err = lab.Echo.CallWith(t.Context(), caller, strings.Repeat("y", 100_000), &rpc.CallOptions{Key: "k"})
+	_, err = lab.Echo.Call(t.Context(), caller, strings.Repeat("y", 100_000), &rpc.CallOptions{Key: "k"})
 	require.ErrorIs(t, err, rpc.ErrKeyReused)
 	luatomictest.Eventually(t, 30*time.Second, "the bodies are removed, but for that of the key and its request",
 		func() bool {

@@ -36,7 +36,7 @@ func TestTheOutcomeOfAnotherCallIsNotThatOfThisOne(t *testing.T) {
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
 	calls := map[string]func(context.Context) error{
 		"call": func(ctx context.Context) error {
-			_, err := lab.Echo.CallWith(ctx, caller, "", &rpc.CallOptions{Retry: 3})
+			_, err := lab.Echo.Call(ctx, caller, "", &rpc.CallOptions{Retry: 3})
 			return err
 		},
 		"gather": func(ctx context.Context) (err error) {
@@ -50,7 +50,7 @@ func TestTheOutcomeOfAnotherCallIsNotThatOfThisOne(t *testing.T) {
 			return err
 		},
 	}
-	_, unserved := rpc.NewMethod[string, string]("unserved").Call(t.Context(), caller, "")
+	_, unserved := rpc.NewMethod[string, string]("unserved").Call(t.Context(), caller, "", nil)
 	require.ErrorIs(t, unserved, rpc.ErrNoResponders)
 	for kind, call := range calls {
 		for _, other := range []error{

@@ -23,7 +23,7 @@ func TestLateCallsShareAHeartbeat(t *testing.T) {
 	ctx, c := t.Context(), luatomictest.Client(t)
 	b := lab.Serving(t, lab.Echo, c, luatomictest.Namespace(t),
 		&rpc.Options{Lease: time.Hour, Timeout: 30 * time.Second, Concurrency: calls}, lab.Upper)
-	_, err := lab.Echo.Call(ctx, b, "x")
+	_, err := lab.Echo.Call(ctx, b, "x", nil)
 	require.NoError(t, err)
 	var heartbeats atomic.Int64
 	c.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.JoinScript), Do: func(run func() error) error {
@@ -34,7 +34,7 @@ func TestLateCallsShareAHeartbeat(t *testing.T) {
 	var group sync.WaitGroup
 	for range calls {
 		group.Go(func() {
-			_, err := lab.Echo.Call(ctx, b, "x")
+			_, err := lab.Echo.Call(ctx, b, "x", nil)
 			assert.NoError(t, err)
 		})
 	}

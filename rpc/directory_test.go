@@ -71,7 +71,7 @@ func TestAThousandNodes(t *testing.T) {
 	sent, err := lab.Echo.CastAll(ctx, caller, "x")
 	require.NoError(t, err)
 	require.Equal(t, 1, sent)
-	out, err := lab.Echo.Call(ctx, caller, "x")
+	out, err := lab.Echo.Call(ctx, caller, "x", nil)
 	require.NoError(t, err)
 	require.Equal(t, "X", out)
 }
@@ -106,7 +106,7 @@ func TestNoCallCountsAsInFlightOnceAllAreOver(t *testing.T) {
 		require.NoError(t, slow.Serve(last, func(ctx context.Context, s string) (string, error) {
 			<-ctx.Done()
 			return s, nil
-		}))
+		}, nil))
 		require.NoError(t, countTo.Serve(last, func(_ context.Context, n int, send func(int) error) (err error) {
 			for i := 0; i < n && err == nil; i++ {
 				err = send(i)
@@ -117,17 +117,17 @@ func TestNoCallCountsAsInFlightOnceAllAreOver(t *testing.T) {
 	}
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
 	kinds := []func(context.Context, int){
-		func(ctx context.Context, _ int) { _, _ = lab.Echo.Call(ctx, caller, "x") },
+		func(ctx context.Context, _ int) { _, _ = lab.Echo.Call(ctx, caller, "x", nil) },
 		func(ctx context.Context, n int) {
-			_, _ = lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Key: fmt.Sprint("key", n%3), Retry: 1})
+			_, _ = lab.Echo.Call(ctx, caller, "x", &rpc.CallOptions{Key: fmt.Sprint("key", n%3), Retry: 1})
 		},
 		func(ctx context.Context, _ int) {
-			_, _ = lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Node: last.Node()})
+			_, _ = lab.Echo.Call(ctx, caller, "x", &rpc.CallOptions{Node: last.Node()})
 		},
 		func(ctx context.Context, n int) {
 			ctx, cancel := context.WithTimeout(ctx, time.Duration(n)*time.Millisecond)
 			defer cancel()
-			_, _ = slow.Call(ctx, caller, "x")
+			_, _ = slow.Call(ctx, caller, "x", nil)
 		},
 		func(ctx context.Context, n int) {
 			for range lab.Echo.Gather(ctx, caller, "x") {
@@ -166,16 +166,16 @@ func TestACallerForgetsMethodsThatAreNotCalled(t *testing.T) {
 	node := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
 	caller := lab.OpenBus(t, c, name, nil)
 	for i := range 100 {
-		_, err := rpc.NewMethod[string, string](fmt.Sprint("unknown", i)).Call(ctx, caller, "x")
+		_, err := rpc.NewMethod[string, string](fmt.Sprint("unknown", i)).Call(ctx, caller, "x", nil)
 		require.ErrorIs(t, err, rpc.ErrNoResponders)
 	}
 	require.Zero(t, caller.Listings(0))
-	_, err := lab.Echo.Call(ctx, caller, "x")
+	_, err := lab.Echo.Call(ctx, caller, "x", nil)
 	require.NoError(t, err)
 	require.Equal(t, 1, caller.Listings(time.Hour))
-	require.NoError(t, hold.Serve(node, lab.Upper))
+	require.NoError(t, hold.Serve(node, lab.Upper, nil))
 	require.NoError(t, node.Ready(ctx))
-	_, err = hold.Call(ctx, caller, "x")
+	_, err = hold.Call(ctx, caller, "x", nil)
 	require.NoError(t, err)
 	require.Equal(t, 1, caller.Listings(0), "the one that is called")
 }

@@ -38,15 +38,15 @@ func TestRequestThatLingersDoesNotRunAgain(t *testing.T) {
 			require.NoError(t, caller.Ready(ctx))
 			first, cancel := context.WithTimeout(ctx, 5*time.Second) // its record is to expire
 			defer cancel()
-			_, err := lab.Echo.Call(first, caller, "x")
+			_, err := lab.Echo.Call(first, caller, "x", nil)
 			require.NoError(t, err)
 			for range 299 { // more than are removed in one command
-				_, err := lab.Echo.Call(ctx, caller, "x")
+				_, err := lab.Echo.Call(ctx, caller, "x", nil)
 				require.NoError(t, err)
 			}
 			require.Equal(t, int64(300), ran.Load())
 			<-h.Arrived
-			_, err = lab.Echo.Call(ctx, caller, "x")
+			_, err = lab.Echo.Call(ctx, caller, "x", nil)
 			require.NoError(t, err)
 			require.Equal(t, int64(301), ran.Load())
 		})
@@ -76,12 +76,12 @@ func TestKeyedCallRunsOnceWhateverItsFirstCallerDoes(t *testing.T) {
 	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer cancel()
 	require.NoError(t, callers[0].Ready(ctx))
-	_, err := lab.Echo.CallWith(short, callers[0], "x", opts)
+	_, err := lab.Echo.Call(short, callers[0], "x", opts)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	time.Sleep(1300 * time.Millisecond) // longer than the record of a call without a key lives
 	time.AfterFunc(300*time.Millisecond, func() { close(release) })
 	for _, caller := range callers {
-		out, err := lab.Echo.CallWith(ctx, caller, "x", opts)
+		out, err := lab.Echo.Call(ctx, caller, "x", opts)
 		require.NoError(t, err)
 		require.Equal(t, "x1", out)
 	}
@@ -97,13 +97,13 @@ func stopped(t *testing.T, m rpc.Method[string, string], c *redis.Client, name s
 		entered <- struct{}{}
 		<-ctx.Done()
 		return "", ctx.Err()
-	}))
+	}, nil))
 	stop := lab.RunBus(t, b)
 	require.NoError(t, b.Ready(t.Context()))
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
 	done := make(chan result, 1)
 	go func() {
-		out, err := m.CallWith(t.Context(), caller, "x", opts)
+		out, err := m.Call(t.Context(), caller, "x", opts)
 		done <- result{out, err}
 	}()
 	<-entered
@@ -128,7 +128,7 @@ func TestOrderlyStopHandsOver(t *testing.T) {
 	out = stopped(t, rpc.NewMethod[string, string]("keyed"), c, name, key)
 	require.ErrorIs(t, out.err, rpc.ErrNodeLost)
 	caller := lab.OpenBus(t, c, name, nil)
-	_, err := rpc.NewMethod[string, string]("keyed").CallWith(ctx, caller, "x", key)
+	_, err := rpc.NewMethod[string, string]("keyed").Call(ctx, caller, "x", key)
 	require.ErrorIs(t, err, rpc.ErrNodeLost, "it may have run, so it does not run while the key is kept")
 	out = stopped(t, rpc.NewMethod[string, string]("keyed again").Idempotent(), c, name, key)
 	require.NoError(t, out.err)
@@ -165,13 +165,13 @@ func TestAHandlerThatStopsWithItsNodeGivesNoAnswer(t *testing.T) {
 					<-release
 					end(cause)
 					return "", row.err
-				}))
+				}, nil))
 				ended := make(chan error, 1)
 				go func() { ended <- b.Run(running) }()
 				require.NoError(t, b.Ready(ctx))
 				answer := make(chan error, 1)
 				go func() {
-					_, err := m.Call(ctx, caller, "x")
+					_, err := m.Call(ctx, caller, "x", nil)
 					answer <- err
 				}()
 				<-entered
@@ -226,7 +226,7 @@ func TestDeadNodesHideNoLiveOne(t *testing.T) {
 	}
 	for _, n := range []int{8, 24, 100, dead} {
 		kill(n)
-		_, err := lab.Echo.Call(ctx, caller, "x")
+		_, err := lab.Echo.Call(ctx, caller, "x", nil)
 		require.NoError(t, err, n)
 		kill(n)
 		answers := 0
@@ -259,7 +259,7 @@ func TestNoCallIsRefusedWhileANodeIsIdle(t *testing.T) {
 			full.Add(1)
 			<-release
 			return "", nil
-		}))
+		}, nil))
 	}
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
 	luatomictest.Eventually(t, 20*time.Second, "the method is announced", func() bool {
@@ -268,13 +268,13 @@ func TestNoCallIsRefusedWhileANodeIsIdle(t *testing.T) {
 	first, second := startCall(t, hold, caller, ""), startCall(t, hold, caller, "")
 	luatomictest.Eventually(t, 20*time.Second, "two are full", func() bool { return full.Load() == 2 })
 	for range 500 {
-		out, err := lab.Echo.Call(ctx, caller, "x")
+		out, err := lab.Echo.Call(ctx, caller, "x", nil)
 		require.NoError(t, err)
 		require.Equal(t, "X", out)
 	}
 	third := startCall(t, hold, caller, "")
 	luatomictest.Eventually(t, 20*time.Second, "all are full", func() bool { return full.Load() == 3 })
-	_, err := lab.Echo.Call(ctx, caller, "x")
+	_, err := lab.Echo.Call(ctx, caller, "x", nil)
 	require.ErrorIs(t, err, rpc.ErrOverloaded)
 	var remote *rpc.RemoteError
 	require.ErrorAs(t, err, &remote)
@@ -299,7 +299,7 @@ func TestFewCallsSpreadOverIdleNodes(t *testing.T) {
 	}
 	caller := lab.OpenBus(t, c, name, nil)
 	for range 500 {
-		_, err := lab.Echo.Call(t.Context(), caller, "")
+		_, err := lab.Echo.Call(t.Context(), caller, "", nil)
 		require.NoError(t, err)
 	}
 	for i := range ran {
@@ -349,7 +349,7 @@ func TestManyCallersOfOneKey(t *testing.T) {
 	for range callers {
 		b := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute, Lease: time.Minute})
 		go func() {
-			out, err := lab.Echo.CallWith(ctx, b, "x", &rpc.CallOptions{Key: "key"})
+			out, err := lab.Echo.Call(ctx, b, "x", &rpc.CallOptions{Key: "key"})
 			if err == nil && out != "result" {
 				err = fmt.Errorf("got %q", out)
 			}
@@ -397,7 +397,7 @@ func TestARefusalBeforeTheServersAnswer(t *testing.T) {
 	}})
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	out, err := lab.Echo.Call(ctx, caller, "x")
+	out, err := lab.Echo.Call(ctx, caller, "x", nil)
 	require.NoError(t, err)
 	require.Equal(t, "X", out)
 }

@@ -34,7 +34,7 @@ func leaving(t *testing.T, c *redis.Client, name string) (entered <-chan struct{
 		close(running)
 		<-finish
 		return "done", nil
-	}))
+	}, nil))
 	stop, answer := lab.RunBus(t, b), sync.OnceFunc(func() { close(finish) })
 	t.Cleanup(answer) // before the bus stops, which waits for handlers
 	require.NoError(t, b.Ready(ctx))
@@ -62,7 +62,7 @@ func callWithKey(t *testing.T, b *rpc.Bus) <-chan result {
 	require.NoError(t, b.Ready(t.Context()))
 	done := make(chan result, 1)
 	go func() {
-		out, err := lab.Echo.CallWith(t.Context(), b, "x", &rpc.CallOptions{Key: "order"})
+		out, err := lab.Echo.Call(t.Context(), b, "x", &rpc.CallOptions{Key: "order"})
 		done <- result{out, err}
 	}()
 	return done
@@ -145,7 +145,7 @@ func TestACallThatRunsWhenItIsSentAgainIsNotRefused(t *testing.T) {
 	caller := lab.OpenBus(t, lua.Direct(own), name, long)
 	busy := startCall(t, lab.Echo, lab.OpenBus(t, c, name, long), "busy")
 	lab.Soon(t, 20*time.Second, "the handler", entered)
-	_, err := lab.Echo.Call(t.Context(), caller, "warm")
+	_, err := lab.Echo.Call(t.Context(), caller, "warm", nil)
 	require.ErrorIs(t, err, rpc.ErrOverloaded)
 	var once sync.Once
 	own.AddHook(&lab.Around{Sha: lab.Digest(&rpcscript.CallScript), Do: func(run func() error) error {
@@ -200,6 +200,6 @@ func TestACallOfAKnownKeyNeedsNoNode(t *testing.T) {
 	for _, done := range []<-chan result{one, two, callWithKey(t, third)} {
 		require.Equal(t, result{out: "done"}, lab.Soon(t, 20*time.Second, "the answer", done))
 	}
-	_, err := lab.Echo.CallWith(t.Context(), third, "x", &rpc.CallOptions{Key: "another"})
+	_, err := lab.Echo.Call(t.Context(), third, "x", &rpc.CallOptions{Key: "another"})
 	require.ErrorIs(t, err, rpc.ErrNoResponders)
 }

@@ -86,7 +86,7 @@ func (f *fleet) comeAndGo(ctx context.Context, t *testing.T, i int) {
 	for ctx.Err() == nil {
 		b, err := rpc.New(client, f.name, opts)
 		if err == nil {
-			err = errors.Join(f.once.Serve(b, f.handle), f.twice.Serve(b, f.handle))
+			err = errors.Join(f.once.Serve(b, f.handle, nil), f.twice.Serve(b, f.handle, nil))
 		}
 		if err != nil {
 			t.Error(err)
@@ -146,7 +146,7 @@ func (f *fleet) call(t *testing.T, caller *rpc.Bus) (late string) {
 		}
 		return late
 	}
-	_, err := m.CallWith(t.Context(), caller, 1, o)
+	_, err := m.Call(t.Context(), caller, 1, o)
 	return f.end(fmt.Sprintf("%+v", o), err)
 }
 

@@ -54,10 +54,10 @@ func TestNoCallIsRefusedWhileACopyIsOnItsWay(t *testing.T) {
 			if is.ahead {
 				h.Ahead = &rpcscript.CancelScript
 			}
-			_, err = lab.Echo.CallWith(ctx, caller, "x", &opts)
+			_, err = lab.Echo.Call(ctx, caller, "x", &opts)
 			h.Delivers()
 			<-h.Arrived
-			_, again := lab.Echo.CallWith(ctx, caller, "y", &rpc.CallOptions{Node: b.Node()}) // behind the copy
+			_, again := lab.Echo.Call(ctx, caller, "y", &rpc.CallOptions{Node: b.Node()}) // behind the copy
 			require.NoError(t, again)
 			switch {
 			case opts.Key != "":
@@ -101,7 +101,7 @@ func TestACallThatIsOverWhileACopyIsOnItsWayTimesOut(t *testing.T) {
 		}
 		return err
 	}})
-	_, err := lab.Echo.Call(lateEnd{ctx, deadline}, caller, "x")
+	_, err := lab.Echo.Call(lateEnd{ctx, deadline}, caller, "x", nil)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorIs(t, err, lua.ErrOutcomeUnknown)
 	require.ErrorContains(t, err, "a copy of the request may still arrive")
@@ -152,7 +152,7 @@ func TestARefusalIsNoOutcomeWhileTheCallIsSent(t *testing.T) {
 	require.NoError(t, lab.Echo.Serve(b, func(context.Context, string) (string, error) {
 		ran.Add(1)
 		return "", nil
-	}))
+	}, nil))
 	require.NoError(t, b.Ready(ctx))
 	opts := *luatomictest.Client(t).Options()
 	by, network, addr := &breaking{cut: make(chan struct{})}, opts.Network, opts.Addr
@@ -170,7 +170,7 @@ func TestARefusalIsNoOutcomeWhileTheCallIsSent(t *testing.T) {
 	by.armed.Store(true)
 	done := make(chan error, 1)
 	go func() {
-		_, err := lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Node: b.Node()})
+		_, err := lab.Echo.Call(ctx, caller, "x", &rpc.CallOptions{Node: b.Node()})
 		done <- err
 	}()
 	record := "rpc:{" + name + "}:r:" + caller.Node() + ".1"
@@ -181,7 +181,7 @@ func TestARefusalIsNoOutcomeWhileTheCallIsSent(t *testing.T) {
 	require.NoError(t, (<-held).err) // published after the refusal, which has arrived
 	close(by.cut)
 	err := <-done
-	_, again := lab.Echo.CallWith(ctx, caller, "y", &rpc.CallOptions{Node: b.Node()}) // behind a request that runs yet
+	_, again := lab.Echo.Call(ctx, caller, "y", &rpc.CallOptions{Node: b.Node()}) // behind a request that runs yet
 	require.NoError(t, again)
 	require.NoError(t, err)
 	require.Equal(t, int64(2), ran.Load())

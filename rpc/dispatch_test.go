@@ -33,14 +33,14 @@ func TestRPCToANode(t *testing.T) {
 	caller := lab.OpenBus(t, c, name, nil)
 	for range 5 {
 		for want, bus := range map[string]*rpc.Bus{"a": a, "b": b} {
-			got, err := lab.Echo.CallWith(ctx, caller, "", &rpc.CallOptions{Node: bus.Node()})
+			got, err := lab.Echo.Call(ctx, caller, "", &rpc.CallOptions{Node: bus.Node()})
 			require.NoError(t, err)
 			require.Equal(t, want, got)
 		}
 	}
-	_, err := lab.Echo.CallWith(ctx, caller, "", &rpc.CallOptions{Node: "nobody"})
+	_, err := lab.Echo.Call(ctx, caller, "", &rpc.CallOptions{Node: "nobody"})
 	require.ErrorContains(t, err, "no lease")
-	_, err = lab.Echo.CallWith(ctx, caller, "", &rpc.CallOptions{Node: caller.Node()})
+	_, err = lab.Echo.Call(ctx, caller, "", &rpc.CallOptions{Node: caller.Node()})
 	require.ErrorContains(t, err, "no node serves it")
 	nodes, err := caller.Nodes(ctx)
 	require.NoError(t, err)
@@ -79,7 +79,7 @@ func TestRPCIdempotencyKeys(t *testing.T) {
 		}
 		cancel()
 	}()
-	_, err := lab.Echo.CallWith(short, callers[0], "a", opts)
+	_, err := lab.Echo.Call(short, callers[0], "a", opts)
 	cancel()
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, int64(1), ran.Load(), "it goes on")
@@ -88,7 +88,7 @@ func TestRPCIdempotencyKeys(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 40 {
 		wg.Go(func() {
-			out, err := lab.Echo.CallWith(ctx, callers[i%2], "b", opts)
+			out, err := lab.Echo.Call(ctx, callers[i%2], "b", opts)
 			require.NoError(t, err)
 			require.Equal(t, "b2", out)
 		})
@@ -96,21 +96,21 @@ func TestRPCIdempotencyKeys(t *testing.T) {
 	luatomictest.Eventually(t, 20*time.Second, "it runs", func() bool { return ran.Load() == 2 })
 	close(leave)
 	wg.Wait()
-	out, err := lab.Echo.CallWith(ctx, callers[1], "b", opts)
+	out, err := lab.Echo.Call(ctx, callers[1], "b", opts)
 	require.NoError(t, err)
 	require.Equal(t, "b2", out, "its result stays")
 	for range 2 {
-		_, err = lab.Echo.CallWith(ctx, callers[1], "fail", &rpc.CallOptions{Key: "order 3"})
+		_, err = lab.Echo.Call(ctx, callers[1], "fail", &rpc.CallOptions{Key: "order 3"})
 		require.ErrorContains(t, err, "declined", "a handler's error is a result")
 	}
 	require.Equal(t, int64(3), ran.Load())
-	out, err = lab.Echo.CallWith(ctx, callers[0], "b", &rpc.CallOptions{Key: "order 2", Node: node.Node()})
+	out, err = lab.Echo.Call(ctx, callers[0], "b", &rpc.CallOptions{Key: "order 2", Node: node.Node()})
 	require.NoError(t, err)
 	require.Equal(t, "b2", out, "also where the call names a node")
-	_, err = lab.Echo.CallWith(ctx, callers[0], "other", opts)
+	_, err = lab.Echo.Call(ctx, callers[0], "other", opts)
 	require.ErrorIs(t, err, rpc.ErrKeyReused)
 	other := rpc.NewMethod[string, string]("other")
-	_, err = other.CallWith(ctx, callers[0], "", opts)
+	_, err = other.Call(ctx, callers[0], "", opts)
 	require.ErrorIs(t, err, rpc.ErrNoResponders, "a key belongs to its method")
 }
 
@@ -126,7 +126,7 @@ func TestRPCCost(t *testing.T) {
 	const calls = 1000
 	run := func() {
 		for range calls {
-			_, err := lab.Echo.Call(ctx, caller, "a request of 32 bytes, and no more")
+			_, err := lab.Echo.Call(ctx, caller, "a request of 32 bytes, and no more", nil)
 			require.NoError(t, err)
 		}
 	}
@@ -184,10 +184,10 @@ func TestRPCCallThatIsKnownIsNotRefused(t *testing.T) {
 			require.NoError(t, caller.Ready(ctx))
 			proxy.Drop(1, luatomictest.Command("EVALSHA"))
 			time.AfterFunc(300*time.Millisecond, end)
-			out, err := lab.Echo.CallWith(ctx, caller, "x", opts(node))
+			out, err := lab.Echo.Call(ctx, caller, "x", opts(node))
 			require.NoError(t, err)
 			require.Equal(t, "x", out)
-			_, err = lab.Echo.CallWith(ctx, caller, "y", opts(node))
+			_, err = lab.Echo.Call(ctx, caller, "y", opts(node))
 			require.NoError(t, err)
 		})
 	}

@@ -81,20 +81,6 @@ func (e *RemoteError) Is(target error) bool {
 	return target == ErrOverloaded && e.Code == CodeOverloaded
 }
 
-// PanicError reports the panic of a handler to Options.OnError of its node. Neither the value nor the stack leaves the
-// node: the caller gets a *RemoteError with CodeInternal.
-type PanicError struct {
-	Method string
-	// Value is what the handler panicked with.
-	Value any
-	// Stack is the stack of the handler's goroutine, in the form of debug.Stack.
-	Stack []byte
-}
-
-func (e *PanicError) Error() string {
-	return fmt.Sprintf("luatomic: the handler of %q panicked: %v\n%s", e.Method, e.Value, e.Stack)
-}
-
 // remoteError is the error of a failure that came over the wire.
 func remoteError(a *wire.Answer) error {
 	if a.Failure == nil {

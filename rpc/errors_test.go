@@ -33,15 +33,15 @@ func TestRemoteErrors(t *testing.T) {
 	number := rpc.NewMethod[int, string]("echo")
 	for in, want := range map[string]string{"code": "quota", "panic": rpc.CodeInternal, "big": rpc.CodeTooLarge,
 		"": rpc.CodeError} {
-		_, err := lab.Echo.Call(t.Context(), b, in)
+		_, err := lab.Echo.Call(t.Context(), b, in, nil)
 		var remote *rpc.RemoteError
 		require.ErrorAs(t, err, &remote, in)
 		require.Equal(t, want, remote.Code)
 		require.NotContains(t, remote.Message, "secret")
 		require.LessOrEqual(t, len(remote.Message), 1024)
 	}
-	_, err := number.Call(t.Context(), b, 7)
+	_, err := number.Call(t.Context(), b, 7, nil)
 	require.ErrorContains(t, err, rpc.CodeBadRequest)
-	_, err = lab.Echo.Call(t.Context(), b, strings.Repeat("x", queue.MaxBatchBytes))
+	_, err = lab.Echo.Call(t.Context(), b, strings.Repeat("x", queue.MaxBatchBytes), nil)
 	require.ErrorIs(t, err, lua.ErrTooLarge)
 }

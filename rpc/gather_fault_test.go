@@ -21,7 +21,7 @@ import (
 func guest(ctx context.Context, t *testing.T, c *redis.Client, name string, early bool, stay time.Duration) {
 	b, err := rpc.New(c, name, nil)
 	if err == nil {
-		err = lab.Echo.Serve(b, lab.Upper)
+		err = lab.Echo.Serve(b, lab.Upper, nil)
 	}
 	if err != nil {
 		t.Error(err)

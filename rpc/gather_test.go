@@ -82,7 +82,7 @@ func TestRPCGather(t *testing.T) {
 		}
 		// A node that comes now is not asked, and one without a subscriber is not waited for.
 		late := lab.NewBus(t, c, name, nil)
-		require.NoError(t, lab.Echo.Serve(late, answering("late")))
+		require.NoError(t, lab.Echo.Serve(late, answering("late"), nil))
 		lab.RunBus(t, late)
 		require.NoError(t, late.Ready(ctx))
 		close(leave)

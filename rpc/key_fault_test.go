@@ -40,7 +40,7 @@ func TestAReplyIsForItsRequest(t *testing.T) {
 	answered := make(chan struct{})
 	wg.Go(func() {
 		defer close(answered)
-		out, err := lab.Echo.CallWith(t.Context(), caller, "one", opts)
+		out, err := lab.Echo.Call(t.Context(), caller, "one", opts)
 		if err != nil || out != "result of one" {
 			t.Error(out, err)
 		}
@@ -54,7 +54,7 @@ func TestAReplyIsForItsRequest(t *testing.T) {
 		})
 		return run()
 	}})
-	out, err := lab.Echo.CallWith(t.Context(), caller, "two", opts)
+	out, err := lab.Echo.Call(t.Context(), caller, "two", opts)
 	require.ErrorIs(t, err, rpc.ErrKeyReused, out)
 }
 
@@ -75,12 +75,12 @@ func TestAForgottenKeyTakesAnotherRequest(t *testing.T) {
 	t.Cleanup(release)
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: 20 * time.Second})
 	opts := &rpc.CallOptions{Key: "order"}
-	go func() { _, _ = lab.Echo.CallWith(ctx, caller, "one", opts) }()
+	go func() { _, _ = lab.Echo.Call(ctx, caller, "one", opts) }()
 	lab.Soon(t, 20*time.Second, "the first request", entered)
 	record := lab.Must(c.Keys(ctx, "rpc:{"+name+"}:r:*").Result())
 	require.NoError(t, c.Del(ctx, record...).Err())
 	for range 2 {
-		out, err := lab.Echo.CallWith(ctx, caller, "two", opts)
+		out, err := lab.Echo.Call(ctx, caller, "two", opts)
 		require.NoError(t, err)
 		require.Equal(t, "result of two", out)
 	}
@@ -104,10 +104,10 @@ func TestALargeBodyIsForItsRequest(t *testing.T) {
 	var once sync.Once
 	var refused error
 	node.AddHook(beforeGet(func() error {
-		once.Do(func() { _, refused = lab.Echo.CallWith(t.Context(), other, two, opts) })
+		once.Do(func() { _, refused = lab.Echo.Call(t.Context(), other, two, opts) })
 		return nil
 	}))
-	out, err := lab.Echo.CallWith(t.Context(), caller, one, opts)
+	out, err := lab.Echo.Call(t.Context(), caller, one, opts)
 	require.NoError(t, err)
 	require.ErrorIs(t, refused, rpc.ErrKeyReused)
 	require.True(t, one == out, "the handler got the other body")
@@ -129,7 +129,7 @@ func TestABodyThatANodeCannotReadIsReadByAnother(t *testing.T) {
 		lab.Serving(t, lab.Echo, node, name, nil, lab.Upper)
 	}
 	caller := lab.OpenBus(t, luatomictest.Client(t), name, &rpc.Options{Timeout: time.Minute})
-	out, err := lab.Echo.Call(t.Context(), caller, strings.Repeat("x", 10<<10))
+	out, err := lab.Echo.Call(t.Context(), caller, strings.Repeat("x", 10<<10), nil)
 	require.NoError(t, err)
 	require.Len(t, out, 10<<10)
 }
@@ -173,7 +173,7 @@ func TestEveryCallerGetsTheSameEnd(t *testing.T) {
 		require.NoError(t, b.Ready(ctx))
 		out := make(chan error, 1)
 		go func() {
-			_, err := lab.Echo.CallWith(ctx, b, "x", opts)
+			_, err := lab.Echo.Call(ctx, b, "x", opts)
 			out <- err
 		}()
 		return out
@@ -222,14 +222,14 @@ func TestARefusedKeyIsAskedAgain(t *testing.T) {
 	busy := startCall(t, lab.Echo, caller, "busy")
 	lab.Soon(t, 20*time.Second, "the handler", entered)
 	opts := &rpc.CallOptions{Key: "order"}
-	_, err := lab.Echo.CallWith(ctx, caller, "x", opts)
+	_, err := lab.Echo.Call(ctx, caller, "x", opts)
 	require.ErrorIs(t, err, rpc.ErrOverloaded)
-	_, err = lab.Echo.CallWith(ctx, lab.OpenBus(t, c, name, nil), "x", opts)
+	_, err = lab.Echo.Call(ctx, lab.OpenBus(t, c, name, nil), "x", opts)
 	require.ErrorIs(t, err, rpc.ErrOverloaded, "for another caller, too")
 	close(leave)
 	require.NoError(t, lab.Soon(t, 20*time.Second, "the call", busy).err)
 	for _, b := range []*rpc.Bus{caller, lab.OpenBus(t, c, name, nil)} {
-		out, err := lab.Echo.CallWith(ctx, b, "x", opts)
+		out, err := lab.Echo.Call(ctx, b, "x", opts)
 		require.NoError(t, err)
 		require.Equal(t, "x", out)
 	}
@@ -253,7 +253,7 @@ func TestARefusalReachesEachCallerOfAKey(t *testing.T) {
 	ended := make(chan error, 20)
 	for range cap(ended) {
 		go func() {
-			_, err := lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Key: "order"})
+			_, err := lab.Echo.Call(ctx, caller, "x", &rpc.CallOptions{Key: "order"})
 			ended <- err
 		}()
 	}
@@ -284,12 +284,12 @@ func TestTheAnswerOfAKeyIsSentWhileTheKeyIsKept(t *testing.T) {
 	short := lab.OpenBus(t, luatomictest.Client(t), name, &rpc.Options{Timeout: 50 * time.Millisecond})
 	require.NoError(t, short.Ready(ctx))
 	opts := &rpc.CallOptions{Key: "order"}
-	_, err := lab.Echo.CallWith(ctx, short, "x", opts)
+	_, err := lab.Echo.Call(ctx, short, "x", opts)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	time.Sleep(1200 * time.Millisecond) // the time of the call and its grace
 	refuses.Store(false)
 	long := &rpc.Options{Timeout: time.Minute, Lease: 300 * time.Millisecond} // it looks after its calls soon
-	out, err := lab.Echo.CallWith(ctx, lab.OpenBus(t, luatomictest.Client(t), name, long), "x", opts)
+	out, err := lab.Echo.Call(ctx, lab.OpenBus(t, luatomictest.Client(t), name, long), "x", opts)
 	require.NoError(t, err)
 	require.Equal(t, "1", out, "the handler ran %d times", runs.Load())
 }
@@ -311,7 +311,7 @@ func TestADeadNodeEndsEachCallOfAKey(t *testing.T) {
 	ended := make(chan error, 100)
 	for range cap(ended) {
 		go func() {
-			_, err := twice.CallWith(t.Context(), caller, "x", &rpc.CallOptions{Key: "order"})
+			_, err := twice.Call(t.Context(), caller, "x", &rpc.CallOptions{Key: "order"})
 			ended <- err
 		}()
 	}
@@ -327,7 +327,7 @@ func TestADeadNodeEndsEachCallOfAKey(t *testing.T) {
 		}
 	}
 	lab.Serving(t, twice, luatomictest.Client(t), name, nil, answering("another node"))
-	out, err := twice.CallWith(t.Context(), caller, "x", &rpc.CallOptions{Key: "order"})
+	out, err := twice.Call(t.Context(), caller, "x", &rpc.CallOptions{Key: "order"})
 	require.NoError(t, err, "the method may run twice, so that its loss is not kept")
 	require.Equal(t, "another node", out)
 }
@@ -350,7 +350,7 @@ func TestALargeReplyIsForEachCallerOfAKey(t *testing.T) {
 	call := func(ctx context.Context) <-chan error {
 		ended := make(chan error, 1)
 		go func() {
-			_, err := lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Key: "order"})
+			_, err := lab.Echo.Call(ctx, caller, "x", &rpc.CallOptions{Key: "order"})
 			ended <- err
 		}()
 		return ended

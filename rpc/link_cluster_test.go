@@ -23,7 +23,7 @@ func TestWrappedClientOfAClusterHasShardedChannels(t *testing.T) {
 		bus := fmt.Sprint("bus", i)
 		lab.Serving(t, lab.Echo, &wrappedCluster{cluster.Client()}, bus, nil, lab.Upper)
 		caller := lab.OpenBus(t, &wrappedCluster{cluster.Client()}, bus, nil)
-		out, err := lab.Echo.Call(ctx, caller, "x")
+		out, err := lab.Echo.Call(ctx, caller, "x", nil)
 		require.NoError(t, err, bus)
 		require.Equal(t, "X", out)
 		_, owner := home(t, cluster, bus)

@@ -127,12 +127,12 @@ func halfOpenLink(t *testing.T, side string, how int32) {
 	clients[side] = h.client(t)
 	lab.Serving(t, lab.Echo, clients["node"], name, opts("node"), lab.Upper)
 	caller := lab.OpenBus(t, clients["caller"], name, opts("caller"))
-	_, err := lab.Echo.Call(ctx, caller, "before")
+	_, err := lab.Echo.Call(ctx, caller, "before", nil)
 	require.NoError(t, err)
 
 	require.Equal(t, 1, h.begin(how), "one connection for all subscriptions")
 	began := time.Now()
-	out, err := lab.Echo.Call(ctx, caller, "x")
+	out, err := lab.Echo.Call(ctx, caller, "x", nil)
 	require.NoError(t, err)
 	require.Equal(t, "X", out)
 	if how == readsVanish {
@@ -141,7 +141,7 @@ func halfOpenLink(t *testing.T, side string, how int32) {
 	at := lab.Soon(t, 10*time.Second, "the silence is noticed", noticed)
 	require.Less(t, at.Sub(began), 9*time.Second, "4.1 s, on a machine that has time for it")
 	luatomictest.Eventually(t, 10*time.Second, "the link is back", func() bool {
-		_, err := lab.Echo.Call(ctx, caller, "after")
+		_, err := lab.Echo.Call(ctx, caller, "after", nil)
 		return err == nil
 	})
 }

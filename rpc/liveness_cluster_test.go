@@ -22,7 +22,7 @@ func TestRPCNodeThatFollowsItsSlotLate(t *testing.T) {
 	var d door
 	node := lab.Serving(t, lab.Echo, d.client(cluster), "late", opts, lab.Upper)
 	caller := lab.OpenBus(t, cluster.Client(), "late", opts)
-	_, err := lab.Echo.Call(ctx, caller, "before")
+	_, err := lab.Echo.Call(ctx, caller, "before", nil)
 	require.NoError(t, err)
 
 	d.set(true)
@@ -41,9 +41,9 @@ func TestRPCNodeThatFollowsItsSlotLate(t *testing.T) {
 			results <- err
 		}()
 	}
-	call(func() (string, error) { return lab.Echo.Call(ctx, caller, "x") })
+	call(func() (string, error) { return lab.Echo.Call(ctx, caller, "x", nil) })
 	call(func() (string, error) {
-		return lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Node: node.Node()})
+		return lab.Echo.Call(ctx, caller, "x", &rpc.CallOptions{Node: node.Node()})
 	})
 	call(func() (out string, err error) {
 		for p, e := range lab.Echo.Gather(ctx, caller, "x") {
@@ -75,12 +75,12 @@ func TestRPCWhileAMigrationStandsStill(t *testing.T) {
 		<-leave
 		return "done", nil
 	})
-	require.NoError(t, lab.Echo.Serve(node, lab.Upper))
+	require.NoError(t, lab.Echo.Serve(node, lab.Upper, nil))
 	caller := lab.OpenBus(t, cluster.Client(), "still", opts)
 	require.NoError(t, caller.Ready(ctx))
 	answer := make(chan error, 1)
 	go func() {
-		_, err := hold.Call(ctx, caller, "x")
+		_, err := hold.Call(ctx, caller, "x", nil)
 		answer <- err
 	}()
 	<-entered
@@ -108,7 +108,7 @@ func TestRPCWhileAMigrationStandsStill(t *testing.T) {
 	luatomictest.Eventually(t, 20*time.Second, "it leaves its link alone",
 		func() bool { return node.ResetBackoff() >= 100*time.Millisecond })
 	require.NoError(t, m.Finish(ctx))
-	out, err := lab.Echo.Call(ctx, caller, "x")
+	out, err := lab.Echo.Call(ctx, caller, "x", nil)
 	require.NoError(t, err)
 	require.Equal(t, "X", out)
 	luatomictest.Eventually(t, 30*time.Second, "the next time it starts from the shortest wait",

@@ -43,17 +43,17 @@ func fetchedByAnUnreachableNode(t *testing.T) bool {
 	client := &twoWays{Client: c, sub: sub}
 	b, err := rpc.New(client, name, &rpc.Options{Lease: echoLease})
 	require.NoError(t, err)
-	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
+	require.NoError(t, lab.Echo.Serve(b, lab.Upper, nil))
 	lab.RunBus(t, b)
 	require.NoError(t, b.Ready(ctx))
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute, Lease: echoLease})
-	_, err = lab.Echo.Call(ctx, caller, "")
+	_, err = lab.Echo.Call(ctx, caller, "", nil)
 	require.NoError(t, err)
 	luatomictest.Eventually(t, 20*time.Second, "it receives its echo", b.ExpectsEcho)
 
 	proxy.Blackhole(true) // the server's side of the connection stays
 	client.sub = c        // a new one does not lead there
-	out, err := lab.Echo.Call(ctx, caller, "through the wall")
+	out, err := lab.Echo.Call(ctx, caller, "through the wall", nil)
 	require.NoError(t, err)
 	require.Equal(t, "THROUGH THE WALL", out)
 	return b.Stats().Fetched == 1
@@ -74,7 +74,7 @@ func TestANodeSubscribedAtAReplicaDoesNotRunWhatWasRefused(t *testing.T) {
 		runs.Add(1)
 		return s, nil
 	})
-	_, err := lab.Echo.Call(ctx, lab.OpenBus(t, p.Client(t), "bus", nil), "before")
+	_, err := lab.Echo.Call(ctx, lab.OpenBus(t, p.Client(t), "bus", nil), "before", nil)
 	require.NoError(t, err)
 	p.Turn(t)
 	late := lab.OpenBus(t, p.Client(t), "bus", nil)
@@ -100,9 +100,9 @@ func TestANodeSubscribedAtAReplicaDoesNotRunWhatWasRefused(t *testing.T) {
 			}
 		}
 		count(lab.Echo.Cast(ctx, late, "x"))
-		_, err := lab.Echo.CallWith(ctx, late, "x", &rpc.CallOptions{Node: node.Node()})
+		_, err := lab.Echo.Call(ctx, late, "x", &rpc.CallOptions{Node: node.Node()})
 		count(err)
-		_, err = lab.Echo.Call(ctx, late, "x")
+		_, err = lab.Echo.Call(ctx, late, "x", nil)
 		count(err)
 		return err == nil
 	})
@@ -133,13 +133,13 @@ func TestRPCHalfOpenSubscriptionIsReplaced(t *testing.T) {
 				return strings.ToUpper(s), nil
 			})
 			caller := lab.OpenBus(t, callerClient, name, opts)
-			out, err := lab.Echo.Call(t.Context(), caller, "before")
+			out, err := lab.Echo.Call(t.Context(), caller, "before", nil)
 			require.NoError(t, err)
 			require.Equal(t, "BEFORE", out)
 			proxy.Blackhole(true)
 			straight.Store(true)
 			start := time.Now()
-			out, err = lab.Echo.Call(t.Context(), caller, "x")
+			out, err = lab.Echo.Call(t.Context(), caller, "x", nil)
 			require.NoError(t, err)
 			require.Equal(t, "X", out)
 			t.Logf("answered after %v, lease %v", time.Since(start), opts.Lease)
@@ -250,7 +250,7 @@ func TestARepeatedHeartbeatDoesNotPutTheClockForward(t *testing.T) {
 		}
 		return run()
 	}})
-	require.NoError(t, rpc.NewMethod[string, string]("another").Serve(bus, lab.Upper)) // announced immediately
+	require.NoError(t, rpc.NewMethod[string, string]("another").Serve(bus, lab.Upper, nil)) // announced immediately
 	require.NoError(t, bus.Ready(ctx))
 	require.True(t, repeated)
 	server, err := client.Time(ctx).Result()

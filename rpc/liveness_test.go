@@ -71,7 +71,7 @@ func TestAnAnnouncementDoesNotUndoThatANodeLeaves(t *testing.T) {
 		close(begun)
 		<-finish
 		return "", nil
-	}))
+	}, nil))
 	running, stop := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- b.Run(running) }()
@@ -79,7 +79,7 @@ func TestAnAnnouncementDoesNotUndoThatANodeLeaves(t *testing.T) {
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
 	answer := make(chan error, 1)
 	go func() {
-		_, err := hold.Call(ctx, caller, "x")
+		_, err := hold.Call(ctx, caller, "x", nil)
 		answer <- err
 	}()
 	<-begun
@@ -87,16 +87,16 @@ func TestAnAnnouncementDoesNotUndoThatANodeLeaves(t *testing.T) {
 	require.NoError(t, lab.Echo.Serve(b, func(_ context.Context, s string) (string, error) {
 		return s,
 			nil
-	})) // announces
+	}, nil)) // announces
 	<-h.held
 	stop()
 	<-h.left
 	luatomictest.Eventually(t, 20*time.Second, "it has announced itself, or never will",
 		func() bool { return !h.armed.Load() })
 	for range 20 {
-		_, err = hold.Call(ctx, caller, "x")
+		_, err = hold.Call(ctx, caller, "x", nil)
 		require.ErrorIs(t, err, rpc.ErrNoResponders)
-		_, err = lab.Echo.Call(ctx, caller, "x")
+		_, err = lab.Echo.Call(ctx, caller, "x", nil)
 		require.ErrorIs(t, err, rpc.ErrNoResponders)
 	}
 	close(finish)
@@ -193,11 +193,11 @@ func TestIdleNodesCostNothingPerMethod(t *testing.T) {
 	b, err := rpc.New(c, "b", &rpc.Options{Lease: 2 * time.Second})
 	require.NoError(t, err)
 	for i := range 700 { // more than one script takes
-		require.NoError(t, rpc.NewMethod[string, string](fmt.Sprint("m", i)).Serve(b, lab.Upper))
+		require.NoError(t, rpc.NewMethod[string, string](fmt.Sprint("m", i)).Serve(b, lab.Upper, nil))
 	}
 	lab.RunBus(t, b)
 	require.NoError(t, b.Ready(ctx))
-	_, err = rpc.NewMethod[string, string]("m699").Call(ctx, b, "x")
+	_, err = rpc.NewMethod[string, string]("m699").Call(ctx, b, "x", nil)
 	require.NoError(t, err)
 	require.NoError(t, c.ConfigResetStat(ctx).Err())
 	time.Sleep(8 * time.Second)
@@ -233,7 +233,7 @@ func TestReadyWaitsForAMethodThatIsServedLater(t *testing.T) {
 	b := lab.OpenBus(t, lua.Direct(own), name, nil)
 	caller := lab.OpenBus(t, luatomictest.Client(t), name, nil)
 	require.NoError(t, b.Ready(ctx))
-	_, err := lab.Echo.Call(ctx, caller, "x")
+	_, err := lab.Echo.Call(ctx, caller, "x", nil)
 	require.ErrorIs(t, err, rpc.ErrNoResponders)
 	var first sync.Once
 	held, released := make(chan struct{}), make(chan struct{})
@@ -246,14 +246,14 @@ func TestReadyWaitsForAMethodThatIsServedLater(t *testing.T) {
 		})
 		return run()
 	}})
-	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
+	require.NoError(t, lab.Echo.Serve(b, lab.Upper, nil))
 	lab.Soon(t, 20*time.Second, "the announcement", held)
 	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, b.Ready(short), context.DeadlineExceeded)
 	release()
 	require.NoError(t, b.Ready(ctx))
-	out, err := lab.Echo.Call(ctx, caller, "x")
+	out, err := lab.Echo.Call(ctx, caller, "x", nil)
 	require.NoError(t, err)
 	require.Equal(t, "X", out)
 }
@@ -278,7 +278,7 @@ func TestANodeWithAShortLeaseTakesNoOtherOffTheBus(t *testing.T) {
 	nodes, err := caller.Nodes(ctx)
 	require.NoError(t, err)
 	require.Len(t, nodes, 2)
-	out, err := lab.Echo.Call(ctx, caller, "x")
+	out, err := lab.Echo.Call(ctx, caller, "x", nil)
 	require.NoError(t, err)
 	require.Equal(t, "X", out)
 }

@@ -16,7 +16,7 @@ import (
 type Method[Req, Res any] struct {
 	name       string
 	idempotent bool
-	codec      Codec
+	codec      lua.Codec
 }
 
 // NewMethod returns the method of that name. It sends nothing. A bad name is reported when the method is served or
@@ -31,9 +31,9 @@ func (m Method[Req, Res]) Idempotent() Method[Req, Res] {
 	return m
 }
 
-// WithCodec gives the method a codec that replaces Options.Codec. Nodes and callers need the same codec. See Codec for
-// what calls with CallOptions.Key require.
-func (m Method[Req, Res]) WithCodec(c Codec) Method[Req, Res] {
+// WithCodec gives the method a codec that replaces Options.Codec. Nodes and callers need the same codec. See
+// Options.Codec for what calls with CallOptions.Key require.
+func (m Method[Req, Res]) WithCodec(c lua.Codec) Method[Req, Res] {
 	m.codec = c
 	return m
 }
@@ -41,7 +41,7 @@ func (m Method[Req, Res]) WithCodec(c Codec) Method[Req, Res] {
 // Name is the name given to NewMethod.
 func (m Method[Req, Res]) Name() string { return m.name }
 
-func (m Method[Req, Res]) codecOf(b *Bus) Codec {
+func (m Method[Req, Res]) codecOf(b *Bus) lua.Codec {
 	if m.codec != nil {
 		return m.codec
 	}
@@ -57,20 +57,15 @@ type ServeOptions struct {
 	Description, Version string
 }
 
-// Serve lets this node answer the method with h from now on; a second Serve replaces h. Only methods that are served
+// Serve lets this node answer the method with h from now on; nil options mean none, and a second Serve replaces h. Only methods that are served
 // can be called. The node announces the method with its next heartbeat, which is sent immediately while Run runs; Ready
 // waits for that. A bad name is a lua.ErrBadName, and a nil handler is an error too.
 //
 // The handler's context ends at the caller's deadline, when the caller gives up, and when Run's context and the grace
 // have ended. An error, or a panic, goes to the caller as a *RemoteError; the text and the stack of a panic stay here
-// and go to Options.OnError as a *PanicError. An error of a handler whose context has ended is not an outcome: the call
+// and go to Options.OnError as a *lua.PanicError. An error of a handler whose context has ended is not an outcome: the call
 // goes to another node if the method is Idempotent, and ends with ErrNodeLost otherwise.
-func (m Method[Req, Res]) Serve(b *Bus, h func(context.Context, Req) (Res, error)) error {
-	return m.ServeWith(b, h, nil)
-}
-
-// ServeWith is Serve with options.
-func (m Method[Req, Res]) ServeWith(b *Bus, h func(context.Context, Req) (Res, error), opts *ServeOptions) error {
+func (m Method[Req, Res]) Serve(b *Bus, h func(context.Context, Req) (Res, error), opts *ServeOptions) error {
 	if h == nil {
 		return noHandler(m.name)
 	}
@@ -120,7 +115,7 @@ type CallOptions struct {
 	// the time of the first caller if that is longer, and continues when its callers give up. ErrNodeLost is kept too,
 	// except for an Idempotent method, which runs again. A deadline of the handler is kept. A refusal is not kept:
 	// ErrOverloaded and ErrNoResponders are for one call. A call with another request fails with ErrKeyReused, and so
-	// does one whose codec encodes an equal request to other bytes, see Codec.
+	// does one whose codec encodes an equal request to other bytes, see Options.Codec.
 	Key string
 	// Keep is how long the result of a call with a key is kept. Default an hour, at most 30 days. It is kept at least
 	// until its caller can no longer send the request again: for 10 s, and until a second after the handler's deadline.
@@ -133,6 +128,9 @@ type CallOptions struct {
 	Retry int
 	// Wrap are run around the call, inside those of Options.WrapCall, the first one outermost. See there.
 	Wrap []func(ctx context.Context, call *Outgoing, next func(ctx context.Context) error) error
+	// Answered, if set, gets who answered. After an error it is empty unless a handler answered; RemoteError.Node names
+	// the node that refused. Two calls at the same time need two.
+	Answered *Answered
 }
 
 // Outgoing is a call as Options.WrapCall and CallOptions.Wrap see it.
@@ -150,8 +148,8 @@ type Answered struct {
 	Headers map[string]string // that the handler has set, see ReplyHeader
 }
 
-// Call sends the request to one live node and waits for its reply. Only one node runs it, at most once. Call returns
-// one definite outcome:
+// Call sends the request to one live node and waits for its reply; nil options mean any node. Only one node runs it, at
+// most once. Call returns one definite outcome:
 //
 //   - the result;
 //   - a *RemoteError, when the handler failed; with CodeOverloaded, which matches ErrOverloaded, when the handlers of
@@ -173,35 +171,24 @@ type Answered struct {
 // The caller chooses the node; one script checks that the node is alive, writes the record of the call and publishes
 // the request. Cost: two round trips, one of the caller and one of the node, one more for the first call of a method,
 // and one key, which is removed in batches or expires.
-func (m Method[Req, Res]) Call(ctx context.Context, b *Bus, in Req) (Res, error) {
-	return m.CallWith(ctx, b, in, nil)
-}
-
-// CallWith is Call with options.
-func (m Method[Req, Res]) CallWith(ctx context.Context, b *Bus, in Req, opts *CallOptions) (Res, error) {
-	out, _, err := m.Ask(ctx, b, in, opts)
-	return out, err
-}
-
-// Ask is CallWith, and says who answered. With an error, Answered is set only if a handler answered; RemoteError.Node
-// names the node that refused.
-func (m Method[Req, Res]) Ask(ctx context.Context, b *Bus, in Req, opts *CallOptions) (Res, Answered, error) {
+func (m Method[Req, Res]) Call(ctx context.Context, b *Bus, in Req, opts *CallOptions) (Res, error) {
 	var none Res
 	body, err := m.encode(b, in)
 	if err != nil {
-		return none, Answered{}, err
+		return none, err
 	}
 	c := outgoing{method: m.name, body: body, idempotent: m.idempotent}
 	if opts != nil {
 		c.CallOptions = *opts
 	}
 	answer, err := b.callWrapped(ctx, &c)
-	who := Answered{Node: answer.ext.Node, Headers: answer.ext.Headers}
-	if err != nil {
-		return none, who, err
+	if c.Answered != nil {
+		*c.Answered = Answered{Node: answer.ext.Node, Headers: answer.ext.Headers}
 	}
-	out, err := m.decode(b, answer.body)
-	return out, who, err
+	if err != nil {
+		return none, err
+	}
+	return m.decode(b, answer.body)
 }
 
 // callWrapped runs the interceptors around the call.

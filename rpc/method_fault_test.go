@@ -42,13 +42,13 @@ func TestBadInputOfCalls(t *testing.T) {
 		headers[fmt.Sprint(i)] = ""
 	}
 	call := func(in string, opts *rpc.CallOptions) error {
-		_, err := lab.Echo.CallWith(ctx, b, in, opts)
+		_, err := lab.Echo.Call(ctx, b, in, opts)
 		return err
 	}
 	huge := strings.Repeat("x", 64<<20)
-	_, tooLarge := lab.Echo.WithCodec(plain{}).Call(ctx, b, huge)
+	_, tooLarge := lab.Echo.WithCodec(plain{}).Call(ctx, b, huge, nil)
 	described := func(text string) error {
-		return lab.Echo.ServeWith(b, lab.Upper, &rpc.ServeOptions{Description: text})
+		return lab.Echo.Serve(b, lab.Upper, &rpc.ServeOptions{Description: text})
 	}
 	for what, test := range map[string]struct {
 		err  error
@@ -65,13 +65,13 @@ func TestBadInputOfCalls(t *testing.T) {
 		"a connection of 1 MiB":    {call("", &rpc.CallOptions{Connection: huge[:1<<20]}), lua.ErrBadName},
 		"a node of 1 MiB":          {call("", &rpc.CallOptions{Node: huge[:1<<20]}), lua.ErrBadName},
 		"a description of 1 MiB":   {described(huge[:1<<20]), lua.ErrTooLarge},
-		"a method with a brace":    {rpc.NewMethod[string, string]("{").Serve(b, lab.Upper), lua.ErrBadName},
-		"a method without a name":  {rpc.NewMethod[string, string]("").Serve(b, lab.Upper), lua.ErrBadName},
+		"a method with a brace":    {rpc.NewMethod[string, string]("{").Serve(b, lab.Upper, nil), lua.ErrBadName},
+		"a method without a name":  {rpc.NewMethod[string, string]("").Serve(b, lab.Upper, nil), lua.ErrBadName},
 		"a node that is not there": {call("", &rpc.CallOptions{Node: "none"}), rpc.ErrNoResponders},
 	} {
 		require.ErrorIs(t, test.err, test.want, what)
 	}
-	_, err := lab.Echo.WithCodec(yelling{}).Call(ctx, b, "x")
+	_, err := lab.Echo.WithCodec(yelling{}).Call(ctx, b, "x", nil)
 	var remote *rpc.RemoteError
 	require.ErrorAs(t, err, &remote, "a codec that the node does not know")
 	require.Equal(t, rpc.CodeBadRequest, remote.Code)
@@ -83,12 +83,12 @@ func TestBadInputOfCalls(t *testing.T) {
 			rpc.ReplyHeader(ctx, fmt.Sprint("h", i), "")
 		}
 		return "", nil
-	}))
+	}, nil))
 	luatomictest.Eventually(t, 20*time.Second, "it is announced", func() bool {
-		_, err := many.Call(ctx, b, 64)
+		_, err := many.Call(ctx, b, 64, nil)
 		return err == nil
 	})
-	_, err = many.Call(ctx, b, 1000)
+	_, err = many.Call(ctx, b, 1000, nil)
 	require.ErrorAs(t, err, &remote)
 	require.Equal(t, rpc.CodeInternal, remote.Code)
 }
@@ -98,7 +98,7 @@ func TestServeRefusesNoHandler(t *testing.T) {
 	t.Parallel()
 	b := lab.NewBus(t, luatomictest.Client(t), luatomictest.Namespace(t), nil)
 	for what, err := range map[string]error{
-		"Serve": lab.Echo.Serve(b, nil), "ServeWith": lab.Echo.ServeWith(b, nil, &rpc.ServeOptions{}),
+		"Serve": lab.Echo.Serve(b, nil, nil), "Serve with options": lab.Echo.Serve(b, nil, &rpc.ServeOptions{}),
 		"stream": countTo.Serve(b, nil),
 	} {
 		require.ErrorContains(t, err, "no handler is given", what)

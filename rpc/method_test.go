@@ -26,8 +26,8 @@ func TestRPCNames(t *testing.T) {
 	ctx, b := t.Context(), lab.OpenBus(t, luatomictest.Client(t), luatomictest.Namespace(t), nil)
 	for _, bad := range []string{"", "a\x00b", "{a}", "a}", "line\n", strings.Repeat("x", 64<<10)} {
 		m := rpc.NewMethod[string, string](bad)
-		require.ErrorIs(t, m.Serve(b, lab.Upper), lua.ErrBadName)
-		_, err := m.Call(ctx, b, "")
+		require.ErrorIs(t, m.Serve(b, lab.Upper, nil), lua.ErrBadName)
+		_, err := m.Call(ctx, b, "", nil)
 		require.ErrorIs(t, err, lua.ErrBadName)
 		require.ErrorIs(t, m.Cast(ctx, b, ""), lua.ErrBadName)
 		for _, err := range m.Gather(ctx, b, "") {
@@ -38,20 +38,20 @@ func TestRPCNames(t *testing.T) {
 		require.ErrorIs(t, err, lua.ErrBadName)
 		if bad != "" {
 			for _, opts := range []*rpc.CallOptions{{Key: bad}, {Connection: bad}} {
-				_, err = lab.Echo.CallWith(ctx, b, "", opts)
+				_, err = lab.Echo.Call(ctx, b, "", opts)
 				require.ErrorIs(t, err, lua.ErrBadName)
 			}
 			_, err = rpc.New(luatomictest.Client(t), "x", &rpc.Options{Node: bad})
 			require.ErrorIs(t, err, lua.ErrBadName)
 		}
 	}
-	_, err := lab.Echo.CallWith(ctx, b, "", &rpc.CallOptions{Node: strings.Repeat("x", 64<<10)})
+	_, err := lab.Echo.Call(ctx, b, "", &rpc.CallOptions{Node: strings.Repeat("x", 64<<10)})
 	require.ErrorIs(t, err, lua.ErrBadName)
 	for _, odd := range []string{"constructor", "a/b", "a b", "ünïcode", "%s", "__proto__", "1 2", "a:b"} {
 		m := rpc.NewMethod[string, string](odd)
-		require.NoError(t, m.Serve(b, lab.Upper))
+		require.NoError(t, m.Serve(b, lab.Upper, nil))
 		luatomictest.Eventually(t, 20*time.Second, "it is announced", func() bool {
-			out, err := m.CallWith(ctx, b, "x", &rpc.CallOptions{Key: odd})
+			out, err := m.Call(ctx, b, "x", &rpc.CallOptions{Key: odd})
 			return err == nil && out == "X"
 		})
 	}
@@ -70,7 +70,7 @@ func TestRPCNamesAreNotConfused(t *testing.T) {
 		for _, in := range []string{"x", strings.Repeat("x", 100_000)} { // pushed, and fetched
 			for _, o := range []*rpc.CallOptions{nil, {Key: odd + strconv.Itoa(len(in))}, {Node: b.Node()},
 				{Key: strconv.Itoa(len(in)) + odd, Node: b.Node()}} {
-				out, err := m.CallWith(t.Context(), caller, in, o)
+				out, err := m.Call(t.Context(), caller, in, o)
 				require.NoError(t, err, "%q %+v", odd, o)
 				require.Len(t, out, len(in))
 			}
@@ -83,7 +83,7 @@ func TestRPCNamesAreNotConfused(t *testing.T) {
 			require.Equal(t, 1, n)
 		}
 		require.NoError(t, b.Bind(t.Context(), odd))
-		_, err := m.CallWith(t.Context(), caller, "x", &rpc.CallOptions{Connection: odd})
+		_, err := m.Call(t.Context(), caller, "x", &rpc.CallOptions{Connection: odd})
 		require.NoError(t, err)
 	}
 }
@@ -139,7 +139,9 @@ func TestHeadersAndInterceptors(t *testing.T) {
 		Headers: map[string]string{"trace": "t"},
 		Wrap:    []func(context.Context, *rpc.Outgoing, next) error{outside("c")},
 	}
-	out, who, err := lab.Echo.Ask(ctx, caller, "x", opts)
+	var who rpc.Answered
+	opts.Answered = &who
+	out, err := lab.Echo.Call(ctx, caller, "x", opts)
 	require.NoError(t, err)
 	require.Equal(t, "x", out)
 	require.Equal(t, rpc.Answered{Node: node.Node(), Headers: map[string]string{"took": "1s"}}, who)
@@ -148,11 +150,11 @@ func TestHeadersAndInterceptors(t *testing.T) {
 	require.Equal(t, map[string]string{"trace": "t"}, opts.Headers, "the caller's own are not changed")
 
 	var remote *rpc.RemoteError
-	_, err = lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Headers: map[string]string{"deny": "1"}})
+	_, err = lab.Echo.Call(ctx, caller, "x", &rpc.CallOptions{Headers: map[string]string{"deny": "1"}})
 	require.ErrorAs(t, err, &remote)
 	require.Equal(t, rpc.RemoteError{Code: "denied", Message: "no", Details: `{"by":"wrap"}`, Node: node.Node()},
 		*remote)
-	_, err = lab.Echo.Call(ctx, caller, "many")
+	_, err = lab.Echo.Call(ctx, caller, "many", nil)
 	require.ErrorAs(t, err, &remote)
 	require.Equal(t, rpc.CodeInternal, remote.Code, "too many headers of an answer are an error, and no time-out")
 
@@ -163,10 +165,10 @@ func TestHeadersAndInterceptors(t *testing.T) {
 	for want, headers := range map[error]map[string]string{
 		lua.ErrTooLarge: many, lua.ErrBadName: {"a\x00b": ""},
 	} {
-		_, err = lab.Echo.CallWith(ctx, node, "x", &rpc.CallOptions{Headers: headers})
+		_, err = lab.Echo.Call(ctx, node, "x", &rpc.CallOptions{Headers: headers})
 		require.ErrorIs(t, err, want)
 	}
-	_, err = lab.Echo.CallWith(ctx, node, "x",
+	_, err = lab.Echo.Call(ctx, node, "x",
 		&rpc.CallOptions{Headers: map[string]string{"k": strings.Repeat("x", 20_000)}})
 	require.ErrorIs(t, err, lua.ErrTooLarge)
 }
@@ -201,12 +203,12 @@ func TestMethodWithACodecForMessages(t *testing.T) {
 	node := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
 	require.NoError(t, m.Serve(node, func(_ context.Context, in *message) (*message, error) {
 		return &message{in.text + "!"}, nil
-	}))
+	}, nil))
 	luatomictest.Eventually(t, 20*time.Second, "it is announced", func() bool {
-		out, err := m.Call(ctx, node, &message{"hello"})
+		out, err := m.Call(ctx, node, &message{"hello"}, nil)
 		return err == nil && out.text == "hello!"
 	})
-	out, err := lab.Echo.Call(ctx, node, "json")
+	out, err := lab.Echo.Call(ctx, node, "json", nil)
 	require.NoError(t, err)
 	require.Equal(t, "JSON", out)
 }
@@ -217,11 +219,11 @@ func TestCallsAreRetriedWhereThatIsSafe(t *testing.T) {
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
 	time.AfterFunc(300*time.Millisecond, func() { lab.Serving(t, lab.Echo, c, name, nil, lab.Upper) })
-	out, err := lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Retry: 1000})
+	out, err := lab.Echo.Call(ctx, caller, "x", &rpc.CallOptions{Retry: 1000})
 	require.NoError(t, err)
 	require.Equal(t, "X", out)
 	before := caller.Stats().Calls
-	_, err = rpc.NewMethod[string, string]("none").CallWith(ctx, caller, "x", &rpc.CallOptions{Retry: 3})
+	_, err = rpc.NewMethod[string, string]("none").Call(ctx, caller, "x", &rpc.CallOptions{Retry: 3})
 	require.ErrorIs(t, err, rpc.ErrNoResponders)
 	require.Equal(t, int64(4), caller.Stats().Calls-before)
 
@@ -232,7 +234,7 @@ func TestCallsAreRetriedWhereThatIsSafe(t *testing.T) {
 		return "", errors.New("failed")
 	})
 	require.NotNil(t, node)
-	_, err = fail.CallWith(ctx, caller, "x", &rpc.CallOptions{Retry: 3})
+	_, err = fail.Call(ctx, caller, "x", &rpc.CallOptions{Retry: 3})
 	require.ErrorContains(t, err, "failed")
 	require.Equal(t, int64(1), ran.Load(), "a handler's error is an outcome")
 }
@@ -258,14 +260,15 @@ func misplaced(t *testing.T) (wrong string, replaced func() bool) {
 	opts, stops := &rpc.Options{Lease: time.Minute, Timeout: time.Minute}, make(map[string]func())
 	for range 4 {
 		b := lab.NewBus(t, c, name, opts)
-		require.NoError(t, lab.Echo.Serve(b, lab.Upper))
+		require.NoError(t, lab.Echo.Serve(b, lab.Upper, nil))
 		stops[b.Node()] = lab.RunBus(t, b)
 		require.NoError(t, b.Ready(ctx))
 	}
 	callers := []*rpc.Bus{lab.OpenBus(t, c, name, opts), lab.OpenBus(t, c, name, opts)}
 	replaced = func() bool { return callers[0].Resubscribed() > 0 }
 	at := func(key string, caller *rpc.Bus) string {
-		_, who, err := lab.Echo.Ask(ctx, caller, "x", &rpc.CallOptions{Affinity: key})
+		var who rpc.Answered
+		_, err := lab.Echo.Call(ctx, caller, "x", &rpc.CallOptions{Affinity: key, Answered: &who})
 		return cmp.Or(who.Node, fmt.Sprint(err))
 	}
 	home, used := make(map[string]string), make(map[string]bool)
@@ -295,12 +298,12 @@ func TestMethodWithALimitIsDescribedAndWithdrawn(t *testing.T) {
 	node := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
 	entered, release := make(chan struct{}, 10), make(chan struct{})
 	opts := &rpc.ServeOptions{Concurrency: 1, Description: "waits", Version: "1.2"}
-	require.NoError(t, hold.ServeWith(node, func(context.Context, string) (string, error) {
+	require.NoError(t, hold.Serve(node, func(context.Context, string) (string, error) {
 		entered <- struct{}{}
 		<-release
 		return "", nil
 	}, opts))
-	err := hold.ServeWith(node, lab.Upper, &rpc.ServeOptions{Description: strings.Repeat("x", 1<<20)})
+	err := hold.Serve(node, lab.Upper, &rpc.ServeOptions{Description: strings.Repeat("x", 1<<20)})
 	require.ErrorIs(t, err, lua.ErrTooLarge)
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
 	luatomictest.Eventually(t, 20*time.Second, "it is described", func() bool {
@@ -313,15 +316,15 @@ func TestMethodWithALimitIsDescribedAndWithdrawn(t *testing.T) {
 	})
 	first := startCall(t, hold, caller, "")
 	<-entered
-	_, err = hold.Call(ctx, caller, "")
+	_, err = hold.Call(ctx, caller, "", nil)
 	require.ErrorIs(t, err, rpc.ErrOverloaded)
-	_, err = lab.Echo.Call(ctx, caller, "")
+	_, err = lab.Echo.Call(ctx, caller, "", nil)
 	require.NoError(t, err, "other methods have room")
 	require.NoError(t, hold.Unserve(ctx, node))
-	_, err = hold.Call(ctx, caller, "")
+	_, err = hold.Call(ctx, caller, "", nil)
 	require.ErrorIs(t, err, rpc.ErrNoResponders)
 	close(release)
 	require.NoError(t, (<-first).err, "what it had is answered")
-	_, err = lab.Echo.Call(ctx, caller, "")
+	_, err = lab.Echo.Call(ctx, caller, "", nil)
 	require.NoError(t, err)
 }

@@ -26,27 +26,27 @@ func TestNodesCountTheirMethods(t *testing.T) {
 	end := sync.OnceFunc(func() { close(release) })
 	node, err := rpc.New(c, name, &rpc.Options{Lease: nodeLease})
 	require.NoError(t, err)
-	require.NoError(t, rpc.NewMethod[string, string]("never").Serve(node, lab.Upper))
-	require.NoError(t, fail.Serve(node, func(context.Context, string) (string, error) { return "", context.Canceled }))
+	require.NoError(t, rpc.NewMethod[string, string]("never").Serve(node, lab.Upper, nil))
+	require.NoError(t, fail.Serve(node, func(context.Context, string) (string, error) { return "", context.Canceled }, nil))
 	require.NoError(t, lab.Echo.Serve(node, func(_ context.Context, s string) (string, error) {
 		if s == "wait" {
 			<-release
 		}
 		return s, nil
-	}))
+	}, nil))
 	lab.RunBus(t, node)
 	t.Cleanup(end) // before the bus stops, which waits for handlers
 	require.NoError(t, node.Ready(ctx))
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
-	_, err = fail.Call(ctx, caller, "")
+	_, err = fail.Call(ctx, caller, "", nil)
 	require.Error(t, err)
 	for range 3 {
-		_, err := lab.Echo.Call(ctx, caller, "")
+		_, err := lab.Echo.Call(ctx, caller, "", nil)
 		require.NoError(t, err)
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := lab.Echo.Call(ctx, caller, "wait")
+		_, err := lab.Echo.Call(ctx, caller, "wait", nil)
 		done <- err
 	}()
 	want := map[string]rpc.MethodCounts{"echo": {Running: 1, Handled: 3}, "fail": {Handled: 1, Failed: 1}}

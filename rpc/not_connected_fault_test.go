@@ -34,7 +34,7 @@ func TestABusThatCannotConnectSaysWhy(t *testing.T) {
 			luatomictest.Eventually(t, 20*time.Second, "an attempt has failed", func() bool {
 				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 				defer cancel()
-				_, err = lab.Echo.Call(ctx, b, "")
+				_, err = lab.Echo.Call(ctx, b, "", nil)
 				require.ErrorIs(t, err, lua.ErrNotExecuted)
 				require.NotErrorIs(t, err, lua.ErrOutcomeUnknown)
 				return strings.Contains(err.Error(), why)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/luatomic/luatomic/internal/exact"
 	"github.com/luatomic/luatomic/internal/wire"
+	"github.com/luatomic/luatomic/lua"
 )
 
 // Options are the settings of a Bus. The zero value is ready to use.
@@ -30,8 +31,9 @@ type Options struct {
 	// Default 5 s. Below 0, the contexts of the handlers end immediately.
 	Grace time.Duration
 	// Codec encodes requests and results. All processes of a bus must use the same codec, except for methods with their
-	// own codec. Default JSON, which refuses a string that is not UTF-8.
-	Codec Codec
+	// own codec. Calls with CallOptions.Key need equal bytes for equal requests, even from callers of two builds: use
+	// protobuf with Deterministic, and no gob of maps. Default JSON, which refuses a string that is not UTF-8.
+	Codec lua.Codec
 	// Wrap are run around each handler of this node, the first one outermost. Each has the request's headers in call,
 	// and either calls next once or returns an error, which goes to the caller. A request whose next failed fails, even
 	// if they return nil. See ReplyHeader for headers of the reply. They run before the request is decoded, and after
@@ -51,17 +53,8 @@ type Options struct {
 	OnError func(err error)
 }
 
-// Codec encodes and decodes requests and results. It must be safe for concurrent use. Unmarshal gets a pointer to the
-// type of the method. If that type is a pointer itself, such as a protobuf message, it points to a new value. Calls
-// with CallOptions.Key need equal bytes for equal requests, even from callers of two builds: use protobuf with
-// Deterministic, and no gob of maps.
-type Codec interface {
-	Marshal(v any) ([]byte, error)
-	Unmarshal(data []byte, v any) error
-}
-
 // decodeAs decodes a value of that type.
-func decodeAs[T any](c Codec, data []byte) (v T, err error) {
+func decodeAs[T any](c lua.Codec, data []byte) (v T, err error) {
 	if t := reflect.TypeFor[T](); t.Kind() == reflect.Pointer && c != (exact.Codec{}) {
 		p := reflect.New(t.Elem())
 		if err = c.Unmarshal(data, p.Interface()); err == nil {

@@ -60,7 +60,7 @@ func TestRPCCodecThatFails(t *testing.T) {
 	}
 	call := func(method string, codec *moody) error {
 		b := lab.OpenBus(t, c, name, &rpc.Options{Codec: codec})
-		_, err := rpc.NewMethod[string, string](method).Call(ctx, b, "x")
+		_, err := rpc.NewMethod[string, string](method).Call(ctx, b, "x", nil)
 		return err
 	}
 	require.NoError(t, call("sound", &moody{}))
@@ -87,10 +87,10 @@ func TestStringsThatJSONWouldChangeAreRefused(t *testing.T) {
 			runs.Add(1)
 			return "Jos\xe9", nil
 		})
-	_, err := lab.Echo.Call(t.Context(), b, "Jos\xe9")
+	_, err := lab.Echo.Call(t.Context(), b, "Jos\xe9", nil)
 	require.ErrorContains(t, err, "the request cannot be encoded: a string in it is not UTF-8")
 	require.Zero(t, runs.Load())
-	_, err = lab.Echo.Call(t.Context(), b, "x")
+	_, err = lab.Echo.Call(t.Context(), b, "x", nil)
 	var remote *rpc.RemoteError
 	require.ErrorAs(t, err, &remote)
 	require.Equal(t, rpc.CodeError, remote.Code)
@@ -105,7 +105,7 @@ func TestLongestTimeout(t *testing.T) {
 		Lease: 1 << 62}, lab.Upper)
 	got := make(chan string, 1)
 	go func() {
-		out, err := lab.Echo.Call(context.Background(), b, "x")
+		out, err := lab.Echo.Call(context.Background(), b, "x", nil)
 		got <- fmt.Sprint(out, err)
 	}()
 	select {
@@ -149,7 +149,7 @@ func TestRPCCodecAndKeys(t *testing.T) {
 		return c.ZCard(ctx, "rpc:{"+name+"}:methods").Val() == 2
 	})
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Codec: gobCodec{}, Keys: [][]byte{key("old"), key("new")}})
-	out, err := lab.Echo.Call(ctx, caller, "x")
+	out, err := lab.Echo.Call(ctx, caller, "x", nil)
 	require.NoError(t, err)
 	require.Equal(t, "X", out)
 	n := 0

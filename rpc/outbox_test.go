@@ -102,7 +102,7 @@ func TestRPCTimeoutsLeaveNothing(t *testing.T) {
 			<-ctx.Done()
 		}
 		return "", ctx.Err()
-	}))
+	}, nil))
 	stop := lab.RunBus(t, node)
 	require.NoError(t, node.Ready(ctx))
 	caller, err := rpc.New(c, name, nil)
@@ -119,7 +119,7 @@ func TestRPCTimeoutsLeaveNothing(t *testing.T) {
 					in, d = "slow", 20*time.Millisecond
 				}
 				ctx, cancel := context.WithTimeout(ctx, d)
-				_, err := lab.Echo.Call(ctx, caller, in)
+				_, err := lab.Echo.Call(ctx, caller, in, nil)
 				cancel()
 				if in == "" {
 					require.NoError(t, err)
@@ -162,7 +162,7 @@ func TestTheBodyOfACallThatIsGivenUpIsRemoved(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	called := make(chan error, 1)
 	go func() {
-		_, err := lab.Echo.Call(ctx, caller, strings.Repeat("x", 10<<10))
+		_, err := lab.Echo.Call(ctx, caller, strings.Repeat("x", 10<<10), nil)
 		called <- err
 	}()
 	lab.Soon(t, 20*time.Second, "the handler", entered)
@@ -211,7 +211,7 @@ func TestRPCCancel(t *testing.T) {
 			stopped <- time.Now()
 			cancel(errStopped)
 		}()
-		_, err := lab.Echo.Call(ctx, caller, "wait")
+		_, err := lab.Echo.Call(ctx, caller, "wait", nil)
 		require.ErrorIs(t, err, errStopped)
 		require.Less(t, (<-told).Sub(<-stopped), 20*time.Second)
 		end()
@@ -221,7 +221,7 @@ func TestRPCCancel(t *testing.T) {
 	for i := range 500 {
 		ctx, cancel := context.WithCancel(t.Context())
 		timer := time.AfterFunc(time.Duration(i)*time.Microsecond, cancel)
-		out, err := lab.Echo.Call(ctx, caller, "now")
+		out, err := lab.Echo.Call(ctx, caller, "now", nil)
 		timer.Stop()
 		cancel()
 		if err == nil {

@@ -32,7 +32,7 @@ func TestDeadlineHoldsWhileTheServerHangs(t *testing.T) {
 	late := make([]time.Duration, 0, 5)
 	for range cap(late) {
 		caller := lab.OpenBus(t, server.Client(), "b", &rpc.Options{Lease: time.Minute, Timeout: time.Minute})
-		_, err := lab.Echo.Call(ctx, caller, "x")
+		_, err := lab.Echo.Call(ctx, caller, "x", nil)
 		require.NoError(t, err)
 		server.Pause()
 		late = append(late, lateness(ctx, t, caller))
@@ -62,7 +62,7 @@ func lateness(ctx context.Context, t *testing.T, caller *rpc.Bus) time.Duration 
 			note(&control)
 		})
 		wg.Go(func() {
-			_, err := lab.Echo.Call(short, caller, "x")
+			_, err := lab.Echo.Call(short, caller, "x", nil)
 			note(&call)
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("the call ended with %v", err)
@@ -112,7 +112,7 @@ func TestReplyThatHasComeIsGiven(t *testing.T) {
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
 	took := func(b *rpc.Bus) time.Duration {
 		start := time.Now()
-		_, err := lab.Echo.Call(ctx, b, "x")
+		_, err := lab.Echo.Call(ctx, b, "x", nil)
 		require.NoError(t, err)
 		return time.Since(start)
 	}

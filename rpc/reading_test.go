@@ -35,12 +35,12 @@ func TestNothingIsReadFromAReplica(t *testing.T) {
 	own := reading()
 	caller := lab.OpenBus(t, own, "bus", &rpc.Options{Lease: 300 * time.Millisecond, Timeout: 20 * time.Second})
 	large := strings.Repeat("x", 10<<10)
-	out, err := lab.Echo.Call(ctx, caller, large)
+	out, err := lab.Echo.Call(ctx, caller, large, nil)
 	require.NoError(t, err)
 	require.Equal(t, strings.ToUpper(large), out)
 
 	require.NoError(t, node.Bind(ctx, "connection"))
-	out, err = lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Connection: "connection"})
+	out, err = lab.Echo.Call(ctx, caller, "x", &rpc.CallOptions{Connection: "connection"})
 	require.NoError(t, err)
 	require.Equal(t, "X", out)
 
@@ -50,7 +50,7 @@ func TestNothingIsReadFromAReplica(t *testing.T) {
 	require.NoError(t, hold.Serve(node, func(context.Context, string) (string, error) {
 		<-leave
 		return "", nil
-	}))
+	}, nil))
 	require.NoError(t, node.Ready(ctx))
 	own.AddHook(&lab.Around{Sha: "rpc:{bus}:nodes", Do: func(run func() error) error { // the argument of ZSCORE
 		defer func() {

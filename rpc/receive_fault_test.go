@@ -26,7 +26,7 @@ func TestRPCStalledConsumersHoldUpNoCall(t *testing.T) {
 	defer cancel()
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	b := lab.NewBus(t, c, name, &rpc.Options{Timeout: 10 * time.Minute})
-	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
+	require.NoError(t, lab.Echo.Serve(b, lab.Upper, nil))
 	flood := rpc.NewStreamMethod[int, string]("flood")
 	require.NoError(t, flood.Serve(b, func(ctx context.Context, n int, send func(string) error) error {
 		for i := range n {
@@ -58,7 +58,7 @@ func TestRPCStalledConsumersHoldUpNoCall(t *testing.T) {
 	var longest time.Duration
 	for i := range 500 {
 		start := time.Now()
-		out, err := lab.Echo.Call(ctx, b, fmt.Sprint(i))
+		out, err := lab.Echo.Call(ctx, b, fmt.Sprint(i), nil)
 		require.NoError(t, err)
 		require.Equal(t, fmt.Sprint(i), out)
 		longest = max(longest, time.Since(start))
@@ -112,14 +112,14 @@ func TestRollingUpgradeOfTwoVersions(t *testing.T) {
 	opts := &rpc.Options{Timeout: time.Minute}
 	start := func(client redis.UniversalClient) (stop func()) {
 		b := lab.Must(rpc.New(client, name, opts))
-		require.NoError(t, lab.Echo.Serve(b, lab.Upper))
+		require.NoError(t, lab.Echo.Serve(b, lab.Upper, nil))
 		stop = lab.RunBus(t, b)
 		require.NoError(t, b.Ready(ctx))
 		return stop
 	}
 	old := []func(){start(c), start(c)}
 	callers := []*rpc.Bus{lab.OpenBus(t, c, name, opts), lab.OpenBus(t, laterClient(t), name, opts)}
-	_, err := lab.Echo.Call(ctx, callers[1], "x")
+	_, err := lab.Echo.Call(ctx, callers[1], "x", nil)
 	var remote *rpc.RemoteError
 	require.ErrorAs(t, err, &remote)
 	require.Equal(t, rpc.CodeVersion, remote.Code)
@@ -129,7 +129,7 @@ func TestRollingUpgradeOfTwoVersions(t *testing.T) {
 		t.Helper()
 		for range 30 {
 			for i, b := range from {
-				out, err := lab.Echo.Call(ctx, b, "x")
+				out, err := lab.Echo.Call(ctx, b, "x", nil)
 				require.NoError(t, err, "caller %d", i)
 				require.Equal(t, "X", out)
 			}

@@ -40,7 +40,7 @@ func TestRPCPoisonDoesNotReachHandlers(t *testing.T) {
 		"R\x02\x01a\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "\x00\xff", "P\x01"} {
 		require.NoError(t, c.Publish(ctx, channel, poison).Err())
 	}
-	out, err := lab.Echo.Call(ctx, b, "still there")
+	out, err := lab.Echo.Call(ctx, b, "still there", nil)
 	require.NoError(t, err)
 	require.Equal(t, "still there", out)
 	require.Equal(t, int64(1), ran.Load())
@@ -49,7 +49,7 @@ func TestRPCPoisonDoesNotReachHandlers(t *testing.T) {
 	odd := lab.OpenBus(t, c, name+"odd", &rpc.Options{Lease: time.Minute})
 	require.NoError(t, odd.Ready(ctx))
 	require.NoError(t, c.Set(ctx, "rpc:{"+name+"odd}:methods", "x", time.Minute).Err())
-	_, err = lab.Echo.Call(ctx, odd, "")
+	_, err = lab.Echo.Call(ctx, odd, "", nil)
 	require.ErrorIs(t, err, lua.ErrWrongType)
 }
 
@@ -109,7 +109,7 @@ func TestRPCPoisonedChannels(t *testing.T) {
 	w := tap(t, c, name)
 	node := lab.Serving(t, lab.Echo, c, name, nil, lab.Upper)
 	caller := lab.OpenBus(t, c, name, nil)
-	_, err := lab.Echo.Call(ctx, caller, "x")
+	_, err := lab.Echo.Call(ctx, caller, "x", nil)
 	require.NoError(t, err)
 	for range lab.Echo.Gather(ctx, caller, "x") {
 	}
@@ -135,10 +135,10 @@ func TestRPCPoisonedChannels(t *testing.T) {
 			require.NoError(t, c.Publish(ctx, "rpc:{"+name+"}:"+channel, p).Err())
 		}
 	}
-	out, err := lab.Echo.Call(ctx, caller, "alive")
+	out, err := lab.Echo.Call(ctx, caller, "alive", nil)
 	if err != nil { // a frame can bear the id of the next call, with flags that the node refuses in its name
 		t.Log(err)
-		out, err = lab.Echo.Call(ctx, caller, "alive")
+		out, err = lab.Echo.Call(ctx, caller, "alive", nil)
 	}
 	require.NoError(t, err)
 	require.Equal(t, "ALIVE", out)
@@ -206,7 +206,7 @@ func callRefused(t *testing.T, c *redis.Client, name string, node, caller *rpc.B
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := lab.Echo.Call(ctx, caller, "x")
+		_, err := lab.Echo.Call(ctx, caller, "x", nil)
 		ended <- err
 	}()
 	luatomictest.Eventually(t, 20*time.Second, "it is sent, and refused", func() bool {
@@ -241,7 +241,7 @@ func TestRPCKeysAreChangedWhileNodesRun(t *testing.T) {
 		for _, side := range [][2][]string{{steps[i], steps[i+1]}, {steps[i+1], steps[i]}} {
 			name := fmt.Sprint(name, i, side)
 			node := lab.Serving(t, lab.Echo, c, name, opts(side[0]...), lab.Upper)
-			out, err := lab.Echo.Call(t.Context(), lab.OpenBus(t, c, name, opts(side[1]...)), "x")
+			out, err := lab.Echo.Call(t.Context(), lab.OpenBus(t, c, name, opts(side[1]...)), "x", nil)
 			require.NoError(t, err, "%v", side)
 			require.Equal(t, "X", out)
 			for _, wrong := range [][]string{{"wrong"}, nil} {
@@ -287,9 +287,9 @@ func TestKeptReplyOfARemovedKey(t *testing.T) {
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	opts := &rpc.CallOptions{Key: "k"}
 	old := lab.Serving(t, lab.Echo, c, name, &rpc.Options{Keys: [][]byte{key("old")}}, lab.Upper)
-	_, err := lab.Echo.CallWith(ctx, old, "x", opts)
+	_, err := lab.Echo.Call(ctx, old, "x", opts)
 	require.NoError(t, err)
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Keys: [][]byte{key("new")}, Timeout: time.Hour})
-	_, err = lab.Echo.CallWith(ctx, caller, "x", opts)
+	_, err = lab.Echo.Call(ctx, caller, "x", opts)
 	require.ErrorContains(t, err, "without the signature of a known key")
 }

@@ -29,7 +29,7 @@ func TestARecordOfAnotherVersionIsRefused(t *testing.T) {
 		"9|layout of another version", "P1 " + b.Node() + "\n\tcaller\nrequest", "p", "p1 n", "pp1 n\n\n", "\n", "{}",
 	} {
 		require.NoError(t, c.Set(ctx, record, other, time.Hour).Err())
-		_, err := lab.Echo.CallWith(ctx, b, "x", &rpc.CallOptions{Key: "order"})
+		_, err := lab.Echo.Call(ctx, b, "x", &rpc.CallOptions{Key: "order"})
 		refuses(err)
 		reply := rpcscript.ReplyParams{Record: record, Node: b.Node(), Attempt: 1, State: "d", Outbox: name,
 			Keep: time.Hour}

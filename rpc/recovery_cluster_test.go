@@ -60,7 +60,7 @@ func TestRPCWhileItsSlotMigrates(t *testing.T) {
 	}
 	for range 4 {
 		again(func(text string) error {
-			out, err := lab.Echo.Call(ctx, caller, text)
+			out, err := lab.Echo.Call(ctx, caller, text, nil)
 			if err == nil && out != text {
 				return fmt.Errorf("the answer has %d bytes", len(out))
 			}
@@ -146,7 +146,7 @@ func TestRPCWhileAClusterFailsOver(t *testing.T) {
 	call := func() {
 		t.Helper()
 		for range 20 {
-			out, err := lab.Echo.Call(ctx, caller, "x")
+			out, err := lab.Echo.Call(ctx, caller, "x", nil)
 			require.NoError(t, err)
 			require.Equal(t, "X", out)
 		}

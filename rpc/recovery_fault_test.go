@@ -71,11 +71,11 @@ func callMany(t *testing.T, caller *rpc.Bus, calls int, refused *atomic.Int64) {
 		wg.Go(func() {
 			for j := range calls / 16 {
 				in := fmt.Sprint("x", i, ".", j)
-				out, err := lab.Echo.Call(t.Context(), caller, in)
+				out, err := lab.Echo.Call(t.Context(), caller, in, nil)
 				for refused != nil && errors.Is(err, rpc.ErrNoResponders) {
 					refused.Add(1)
 					time.Sleep(time.Millisecond)
-					out, err = lab.Echo.Call(t.Context(), caller, in)
+					out, err = lab.Echo.Call(t.Context(), caller, in, nil)
 				}
 				if err != nil || out != strings.ToUpper(in) {
 					lost.Add(1)
@@ -160,7 +160,7 @@ func TestRPCDeadNodeIsLost(t *testing.T) {
 		node.proxy.Blackhole(true)
 	}()
 	start := time.Now()
-	_, err := lab.Echo.CallWith(t.Context(), caller, "x", &rpc.CallOptions{Key: "order"})
+	_, err := lab.Echo.Call(t.Context(), caller, "x", &rpc.CallOptions{Key: "order"})
 	require.ErrorIs(t, err, rpc.ErrNodeLost)
 	require.ErrorContains(t, err, node.Node())
 	require.Less(t, time.Since(start), 30*time.Second)
@@ -170,7 +170,7 @@ func TestRPCDeadNodeIsLost(t *testing.T) {
 	// The server still counts its subscription. A heartbeat that was on its way can give it one more lease: a call is
 	// sent as long as that is good, and lost. No node is alive after that.
 	for err = rpc.ErrNodeLost; errors.Is(err, rpc.ErrNodeLost); {
-		_, err = lab.Echo.Call(t.Context(), caller, "x")
+		_, err = lab.Echo.Call(t.Context(), caller, "x", nil)
 		require.Less(t, time.Since(start), time.Minute)
 	}
 	require.ErrorIs(t, err, rpc.ErrNoResponders)
@@ -236,7 +236,7 @@ func TestRefusalOfASecondAttemptHidesNoFirstOne(t *testing.T) {
 	})
 	startCall(t, hold, caller, "x")
 	<-busy
-	require.NoError(t, again.Serve(second, answering("second")))
+	require.NoError(t, again.Serve(second, answering("second"), nil))
 	luatomictest.Eventually(t, 20*time.Second, "the second node serves it, too", func() bool {
 		return c.ZCard(t.Context(), "rpc:{"+name+"}:methods").Val() == 3
 	})
@@ -262,7 +262,7 @@ func TestRepliesSurviveCutSubscriptions(t *testing.T) {
 		wg.Go(func() {
 			for j := range 100 {
 				in := fmt.Sprint("x", i, j)
-				out, err := lab.Echo.Call(t.Context(), caller, in)
+				out, err := lab.Echo.Call(t.Context(), caller, in, nil)
 				if err != nil || out != strings.ToUpper(in) {
 					t.Errorf("call %s: %q, %v", in, out, err)
 				}
@@ -291,7 +291,7 @@ func TestRPCServerWithoutMemory(t *testing.T) {
 	require.Equal(t, "before", <-entered)
 	records := lab.Must(c.Keys(ctx, "rpc:{bus}:r:*").Result())
 	require.NoError(t, c.ConfigSet(ctx, "maxmemory", "1").Err())
-	_, err := lab.Echo.Call(ctx, caller, "without memory")
+	_, err := lab.Echo.Call(ctx, caller, "without memory", nil)
 	require.ErrorContains(t, err, "OOM")
 	require.Equal(t, records, lab.Must(c.Keys(ctx, "rpc:{bus}:r:*").Result()), "no record is left of it")
 	close(leave)
@@ -314,11 +314,11 @@ func TestRPCAfterARestartOfTheServer(t *testing.T) {
 	c := server.Client()
 	lab.Serving(t, lab.Echo, c, "bus", &rpc.Options{Lease: nodeLease}, lab.Upper)
 	caller := lab.OpenBus(t, server.Client(), "bus", &rpc.Options{Lease: nodeLease, Timeout: 5 * time.Second})
-	_, err := lab.Echo.Call(t.Context(), caller, "x")
+	_, err := lab.Echo.Call(t.Context(), caller, "x", nil)
 	require.NoError(t, err)
 	server.Restart()
 	luatomictest.Eventually(t, time.Minute, "calls are answered again", func() bool {
-		out, err := lab.Echo.Call(t.Context(), caller, "x")
+		out, err := lab.Echo.Call(t.Context(), caller, "x", nil)
 		return err == nil && out == "X"
 	})
 }
@@ -349,7 +349,7 @@ func TestRPCDeadNodeWithoutMemory(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := twice.Call(short, caller, "short")
+		_, err := twice.Call(short, caller, "short", nil)
 		ended <- err
 	}()
 	called := startCall(t, twice, caller, "x")

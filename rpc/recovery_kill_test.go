@@ -70,7 +70,7 @@ func TestDrillProcess(t *testing.T) {
 			case <-ctx.Done():
 			}
 			return n + 1, ctx.Err()
-		}))
+		}, nil))
 	}
 	stop := lab.RunBus(t, b)
 	_ = b.Ready(t.Context())
@@ -300,7 +300,7 @@ func (f *drillField) calling(b *rpc.Bus, serial *atomic.Int64, done func() bool)
 		one := drillCall{method, n, "not run"}
 		for range times {
 			ctx, cancel := context.WithTimeout(context.Background(), drillTime)
-			out, err := drillMethods[method].CallWith(ctx, b, n, opts)
+			out, err := drillMethods[method].Call(ctx, b, n, opts)
 			cancel()
 			end := endOf(out, n+1, err)
 			if end == "not run" && one.end != end { // what is known of the first call stays

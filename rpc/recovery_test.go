@@ -156,7 +156,7 @@ func TestRPCLargeRepliesUnderAnOutputLimit(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 200 {
 		wg.Go(func() {
-			out, err := lab.Echo.Call(t.Context(), caller, "")
+			out, err := lab.Echo.Call(t.Context(), caller, "", nil)
 			require.NoError(t, err)
 			require.Len(t, out, 100_000)
 		})

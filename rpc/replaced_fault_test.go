@@ -18,7 +18,7 @@ func TestCallsWaitForANodeThatFollowsAReplacedServer(t *testing.T) {
 	lab.Serving(t, lab.Echo, p.Client(t), "bus", nil, lab.Upper)
 	caller := lab.OpenBus(t, p.Client(t), "bus", nil)
 	require.NoError(t, caller.Ready(t.Context()))
-	out, err := lab.Echo.Call(t.Context(), caller, "x")
+	out, err := lab.Echo.Call(t.Context(), caller, "x", nil)
 	require.NoError(t, err)
 	require.Equal(t, "X", out)
 
@@ -34,7 +34,7 @@ func TestCallsWaitForANodeThatFollowsAReplacedServer(t *testing.T) {
 	for followed := 0; followed < 50 && time.Since(replaced) < 30*time.Second; {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		_, err := lab.Echo.Call(ctx, caller, "x")
+		_, err := lab.Echo.Call(ctx, caller, "x", nil)
 		cancel()
 		require.NoError(t, err, "%v after the server was replaced", time.Since(replaced))
 		longest = max(longest, time.Since(began))

@@ -22,7 +22,7 @@ func needsRun(b *rpc.Bus) map[string]func(context.Context) error {
 		"Bind":   func(ctx context.Context) error { return b.Bind(ctx, "socket") },
 		"Rebind": func(ctx context.Context) error { return b.Rebind(ctx, "socket", b.Node()) },
 		"Call": func(ctx context.Context) error {
-			_, err := lab.Echo.Call(ctx, b, "x")
+			_, err := lab.Echo.Call(ctx, b, "x", nil)
 			return err
 		},
 		"Gather": func(ctx context.Context) (last error) {
@@ -58,7 +58,7 @@ func TestOperationsWaitForTheNextRun(t *testing.T) {
 	t.Parallel()
 	ctx, c, name := t.Context(), luatomictest.Client(t), luatomictest.Namespace(t)
 	b := lab.NewBus(t, c, name, nil)
-	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
+	require.NoError(t, lab.Echo.Serve(b, lab.Upper, nil))
 	serveCountTo(t, b)
 	stop := lab.RunBus(t, b)
 	require.NoError(t, b.Ready(ctx))
@@ -82,7 +82,7 @@ func TestOperationsWaitForTheNextRun(t *testing.T) {
 	other := lab.OpenBus(t, c, name, nil)
 	lab.RunBus(t, b)
 	require.NoError(t, lab.Soon(t, time.Minute, "Ready", ended["Ready"]))
-	_, err := lab.Echo.Call(ctx, other, "x")
+	_, err := lab.Echo.Call(ctx, other, "x", nil)
 	require.NoError(t, err, "every bus can call what is ready")
 	delete(ended, "Ready")
 	for what, err := range ended {

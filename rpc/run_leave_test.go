@@ -26,10 +26,10 @@ func TestANodeThatLeavesIsNotReady(t *testing.T) {
 	require.NoError(t, hold.Serve(b, func(ctx context.Context, _ string) (string, error) {
 		close(entered)
 		<-call
-		_, err := lab.Echo.Call(ctx, b, "x")
+		_, err := lab.Echo.Call(ctx, b, "x", nil)
 		result <- err
 		return "", err
-	}))
+	}, nil))
 	stop, goOn := lab.RunBus(t, b), sync.OnceFunc(func() { close(call) })
 	t.Cleanup(goOn)
 	require.NoError(t, b.Ready(ctx))
@@ -41,7 +41,7 @@ func TestANodeThatLeavesIsNotReady(t *testing.T) {
 		stop()
 	}()
 	luatomictest.Eventually(t, 20*time.Second, "it is not ready", func() bool { return b.Ready(soon(t)) != nil })
-	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
+	require.NoError(t, lab.Echo.Serve(b, lab.Upper, nil))
 	require.Error(t, b.Ready(soon(t)))
 	require.Error(t, b.Bind(soon(t), "socket"))
 	next := make(chan error, 1)

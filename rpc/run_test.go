@@ -22,10 +22,10 @@ func TestCallWithoutRunSaysSo(t *testing.T) {
 	b, err := rpc.New(luatomictest.Client(t), luatomictest.Namespace(t),
 		&rpc.Options{Timeout: 20 * time.Millisecond})
 	require.NoError(t, err)
-	_, err = lab.Echo.Call(t.Context(), b, "")
+	_, err = lab.Echo.Call(t.Context(), b, "", nil)
 	require.ErrorContains(t, err, "is its Run running?")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorIs(t, rpc.NewMethod[string, string]("a{b").Serve(b, lab.Upper), lua.ErrBadName)
+	require.ErrorIs(t, rpc.NewMethod[string, string]("a{b").Serve(b, lab.Upper, nil), lua.ErrBadName)
 }
 
 func TestRunWithdrawsTheNode(t *testing.T) {
@@ -33,7 +33,7 @@ func TestRunWithdrawsTheNode(t *testing.T) {
 	c, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	b, err := rpc.New(c, name, &rpc.Options{Node: "web-1", Lease: time.Minute})
 	require.NoError(t, err)
-	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
+	require.NoError(t, lab.Echo.Serve(b, lab.Upper, nil))
 	stop := lab.RunBus(t, b)
 	require.NoError(t, b.Ready(t.Context()))
 	nodes := lab.Must(c.ZRange(t.Context(), "rpc:{"+name+"}:nodes", 0, -1).Result())
@@ -43,11 +43,11 @@ func TestRunWithdrawsTheNode(t *testing.T) {
 	stop()
 	require.Less(t, time.Since(start), 20*time.Second, "less than a lease")
 	require.Empty(t, lab.Must(c.Keys(t.Context(), "rpc:{"+name+"}*").Result()), "nothing stays")
-	_, err = lab.Echo.Call(soon(t), b, "")
+	_, err = lab.Echo.Call(soon(t), b, "", nil)
 	require.ErrorContains(t, err, "it has ended")
 	lab.RunBus(t, b) // and once more
 	luatomictest.Eventually(t, 20*time.Second, "it answers again", func() bool {
-		out, err := lab.Echo.Call(t.Context(), b, "x")
+		out, err := lab.Echo.Call(t.Context(), b, "x", nil)
 		return err == nil && out == "X"
 	})
 }
@@ -69,7 +69,7 @@ func TestRunDrainsWithinTheGrace(t *testing.T) {
 	start := func() (stop func()) {
 		b, err := rpc.New(c, name, &rpc.Options{Grace: time.Minute, Lease: time.Minute})
 		require.NoError(t, err)
-		require.NoError(t, lab.Echo.Serve(b, handler))
+		require.NoError(t, lab.Echo.Serve(b, handler, nil))
 		stop = lab.RunBus(t, b)
 		require.NoError(t, b.Ready(ctx))
 		return stop
@@ -85,7 +85,7 @@ func TestRunDrainsWithinTheGrace(t *testing.T) {
 					return
 				default:
 				}
-				if _, err := lab.Echo.Call(ctx, caller, ""); err != nil {
+				if _, err := lab.Echo.Call(ctx, caller, "", nil); err != nil {
 					failures <- err
 					return
 				}
@@ -111,7 +111,7 @@ func TestRunWaitsForWhatIsOnItsWay(t *testing.T) {
 	sub, proxy := through(t)
 	b, err := rpc.New(&twoWays{Client: c, sub: sub}, name, &rpc.Options{Grace: time.Minute, Lease: time.Minute})
 	require.NoError(t, err)
-	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
+	require.NoError(t, lab.Echo.Serve(b, lab.Upper, nil))
 	stop := lab.RunBus(t, b)
 	require.NoError(t, b.Ready(ctx))
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
@@ -176,12 +176,12 @@ func TestGraceIsBounded(t *testing.T) {
 		close(began)
 		<-ctx.Done()
 		return "cut short", nil
-	}))
+	}, nil))
 	stop := lab.RunBus(t, b)
 	require.NoError(t, b.Ready(ctx))
 	answer := make(chan string)
 	go func() {
-		out, err := lab.Echo.Call(ctx, caller, "")
+		out, err := lab.Echo.Call(ctx, caller, "", nil)
 		if err != nil {
 			out = err.Error()
 		}
@@ -216,7 +216,7 @@ func TestRunEndsWhileTheServerTakesNoAnswer(t *testing.T) {
 	}})
 	node, err := rpc.New(own, name, &rpc.Options{Lease: 300 * time.Millisecond, Grace: -1})
 	require.NoError(t, err)
-	require.NoError(t, lab.Echo.Serve(node, lab.Upper))
+	require.NoError(t, lab.Echo.Serve(node, lab.Upper, nil))
 	running, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- node.Run(running) }()
@@ -225,7 +225,7 @@ func TestRunEndsWhileTheServerTakesNoAnswer(t *testing.T) {
 	t.Cleanup(cancel)
 	caller := lab.OpenBus(t, c, name, nil)
 	go func() { // again where the node's lease was over for a moment
-		_, _ = lab.Echo.CallWith(ctx, caller, "x", &rpc.CallOptions{Retry: 1000})
+		_, _ = lab.Echo.Call(ctx, caller, "x", &rpc.CallOptions{Retry: 1000})
 	}()
 	lab.Soon(t, 20*time.Second, "the answer", tried)
 	stop()
@@ -237,18 +237,18 @@ func TestBusRunsOnceAtATime(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	b := lab.NewBus(t, luatomictest.Client(t), luatomictest.Namespace(t), nil)
-	require.NoError(t, lab.Echo.Serve(b, lab.Upper))
+	require.NoError(t, lab.Echo.Serve(b, lab.Upper, nil))
 	stop := lab.RunBus(t, b)
 	require.NoError(t, b.Ready(ctx))
 	require.ErrorContains(t, b.Run(ctx), "runs already")
-	_, err := lab.Echo.Call(ctx, b, "x")
+	_, err := lab.Echo.Call(ctx, b, "x", nil)
 	require.NoError(t, err)
 	stop()
-	_, err = lab.Echo.Call(soon(t), b, "x")
+	_, err = lab.Echo.Call(soon(t), b, "x", nil)
 	require.ErrorContains(t, err, "it has ended")
 	lab.RunBus(t, b)
 	luatomictest.Eventually(t, 20*time.Second, "it runs again", func() bool {
-		out, err := lab.Echo.Call(ctx, b, "x")
+		out, err := lab.Echo.Call(ctx, b, "x", nil)
 		return err == nil && out == "X"
 	})
 }
@@ -264,7 +264,7 @@ func TestRPCLeavingNodeAnswersAndIsGone(t *testing.T) {
 		entered <- struct{}{}
 		<-ctx.Done()
 		return "what I had", nil
-	}))
+	}, nil))
 	stop := lab.RunBus(t, b)
 	require.NoError(t, b.Ready(t.Context()))
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: 20 * time.Second})
@@ -272,10 +272,10 @@ func TestRPCLeavingNodeAnswersAndIsGone(t *testing.T) {
 		<-entered
 		stop()
 	}()
-	out, err := lab.Echo.Call(t.Context(), caller, "")
+	out, err := lab.Echo.Call(t.Context(), caller, "", nil)
 	require.NoError(t, err)
 	require.Equal(t, "what I had", out)
-	_, err = lab.Echo.Call(t.Context(), caller, "")
+	_, err = lab.Echo.Call(t.Context(), caller, "", nil)
 	require.ErrorIs(t, err, rpc.ErrNoResponders)
 }
 
@@ -294,7 +294,7 @@ func TestSecondRunInheritsNothing(t *testing.T) {
 		entered <- struct{}{}
 		<-ctx.Done()
 		return "", ctx.Err()
-	}))
+	}, nil))
 	stop := lab.RunBus(t, b)
 	require.NoError(t, b.Ready(ctx))
 	first := b.Node()

@@ -32,14 +32,14 @@ func TestALateCopyOfAHeartbeatBringsNoMethodBack(t *testing.T) {
 	far, h := lab.HoldUp(t, &rpcscript.JoinScript, 500*time.Millisecond)
 	node, err := rpc.New(far, name, &quick)
 	require.NoError(t, err)
-	require.NoError(t, lab.Echo.Serve(node, lab.Upper))
-	require.NoError(t, rpc.NewMethod[string, string]("other").Serve(node, lab.Upper))
+	require.NoError(t, lab.Echo.Serve(node, lab.Upper, nil))
+	require.NoError(t, rpc.NewMethod[string, string]("other").Serve(node, lab.Upper, nil))
 	lab.RunBus(t, node)
 	require.NoError(t, node.Ready(ctx))
 	require.NoError(t, lab.Echo.Unserve(ctx, node))
 	<-h.Arrived
 	unlisted(t, name, node)
-	_, err = lab.Echo.Call(ctx, lab.OpenBus(t, luatomictest.Client(t), name, nil), "x")
+	_, err = lab.Echo.Call(ctx, lab.OpenBus(t, luatomictest.Client(t), name, nil), "x", nil)
 	require.ErrorIs(t, err, rpc.ErrNoResponders)
 }
 
@@ -76,22 +76,22 @@ func TestAMethodThatIsServedAgainKeepsItsLimitAndCounts(t *testing.T) {
 		return s, nil
 	}
 	once := &rpc.ServeOptions{Concurrency: 1}
-	require.NoError(t, hold.ServeWith(node, waits, once))
+	require.NoError(t, hold.Serve(node, waits, once))
 	require.NoError(t, node.Ready(ctx))
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: time.Minute})
 	first := startCall(t, hold, caller, "x")
 	<-entered
 	require.NoError(t, hold.Unserve(ctx, node))
-	require.NoError(t, hold.ServeWith(node, waits, once))
+	require.NoError(t, hold.Serve(node, waits, once))
 	require.NoError(t, node.Ready(ctx))
-	_, err := hold.Call(ctx, caller, "x")
+	_, err := hold.Call(ctx, caller, "x", nil)
 	require.ErrorIs(t, err, rpc.ErrOverloaded)
 	release()
 	require.NoError(t, (<-first).err)
-	_, err = hold.Call(ctx, caller, "x")
+	_, err = hold.Call(ctx, caller, "x", nil)
 	require.NoError(t, err)
 	luatomictest.Eventually(t, 20*time.Second, "both are counted", func() bool {
-		require.NoError(t, lab.Echo.Serve(node, lab.Upper), "it has a heartbeat sent")
+		require.NoError(t, lab.Echo.Serve(node, lab.Upper, nil), "it has a heartbeat sent")
 		for _, n := range lab.Must(caller.Nodes(ctx)) {
 			if n.Counts["hold"].Handled == 2 {
 				return true

@@ -95,7 +95,7 @@ func TestPartsThatAreReadBeforeTheServersAnswer(t *testing.T) {
 		case <-read:
 		case <-t.Context().Done():
 		}
-		_, called := lab.Echo.Call(t.Context(), caller, "after the notice of what was read")
+		_, called := lab.Echo.Call(t.Context(), caller, "after the notice of what was read", nil)
 		return errors.Join(err, called)
 	}})
 	serveCount(t, b, 600_000)

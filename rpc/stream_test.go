@@ -115,7 +115,7 @@ func TestRPCStreams(t *testing.T) {
 	for _, err := range rpc.NewStreamMethod[int, string]("nobody").Call(ctx, caller, 1) {
 		require.ErrorIs(t, err, rpc.ErrNoResponders)
 	}
-	_, err = rpc.NewMethod[int, string]("count").Call(ctx, caller, 1)
+	_, err = rpc.NewMethod[int, string]("count").Call(ctx, caller, 1, nil)
 	require.ErrorContains(t, err, "StreamMethod")
 	require.Zero(t, caller.Waiting())
 }

@@ -42,16 +42,16 @@ func TestACallThatTheServerDoesNotTakeSaysWhy(t *testing.T) {
 			require.NoError(t, countTo.Serve(node, func(context.Context, int, func(int) error) error { return nil }))
 			require.NoError(t, node.Ready(t.Context()))
 			bus := lab.OpenBus(t, c, "b", &rpc.Options{Timeout: 500 * time.Millisecond})
-			_, err := lab.Echo.Call(t.Context(), bus, "")
+			_, err := lab.Echo.Call(t.Context(), bus, "", nil)
 			require.NoError(t, err)
-			_, err = lab.Echo.Call(t.Context(), bus, "wait")
+			_, err = lab.Echo.Call(t.Context(), bus, "wait", nil)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.NotContains(t, err.Error(), "failed", "a node has it")
 			<-stuck
 
 			require.NoError(t, do(c, args.refuse))
 			t.Cleanup(func() { require.NoError(t, do(c, args.accept)) }) // first, so that the bus can leave
-			_, err = lab.Echo.Call(t.Context(), bus, "")
+			_, err = lab.Echo.Call(t.Context(), bus, "", nil)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.ErrorContains(t, err, "an attempt to send it failed: "+code)
 			for _, err = range lab.Echo.Gather(t.Context(), bus, "") {

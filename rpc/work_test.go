@@ -27,7 +27,7 @@ func TestDeadlineReachesTheHandler(t *testing.T) {
 	const wait = 5 * time.Second // a busy machine has asked the handler by then
 	ctx, cancel := context.WithTimeout(t.Context(), wait)
 	defer cancel()
-	_, err := lab.Echo.Call(ctx, b, "")
+	_, err := lab.Echo.Call(ctx, b, "", nil)
 	require.Error(t, err)
 	require.LessOrEqual(t, lab.Soon(t, 20*time.Second, "the handler runs", left), wait)
 	luatomictest.Eventually(t, 20*time.Second, "the record of a call that timed out expires", func() bool {
@@ -55,7 +55,7 @@ func TestTheTimeOfACallBeginsBeforeRun(t *testing.T) {
 	require.NoError(t, node.Ready(t.Context()))
 	for kind, call := range map[string]func(context.Context, *rpc.Bus) error{
 		"call": func(ctx context.Context, b *rpc.Bus) error {
-			_, err := lab.Echo.Call(ctx, b, "")
+			_, err := lab.Echo.Call(ctx, b, "", nil)
 			return err
 		},
 		"gather": func(ctx context.Context, b *rpc.Bus) (err error) {
@@ -99,7 +99,7 @@ func TestRPCDeadlineIsWhatIsLeft(t *testing.T) {
 		})
 	caller := lab.OpenBus(t, c, name, &rpc.Options{Timeout: 20 * time.Second})
 	require.NoError(t, caller.Ready(t.Context()))
-	_, err := lab.Echo.Call(t.Context(), caller, "x")
+	_, err := lab.Echo.Call(t.Context(), caller, "x", nil)
 	require.NoError(t, err)
 	require.InDelta(t, 20*time.Second, <-left, float64(5*time.Second))
 	require.Regexp(t, `^1 (20000|1\d{4}) \d+\nQ`, w.find(t, node.Node(), "1 ").Payload)
@@ -107,7 +107,7 @@ func TestRPCDeadlineIsWhatIsLeft(t *testing.T) {
 	proxy.Blackhole(true)
 	called, keyed := startCall(t, lab.Echo, caller, "y"), make(chan error, 1)
 	go func() {
-		_, err := lab.Echo.CallWith(t.Context(), caller, "z", &rpc.CallOptions{Key: "order"})
+		_, err := lab.Echo.Call(t.Context(), caller, "z", &rpc.CallOptions{Key: "order"})
 		keyed <- err
 	}()
 	luatomictest.Eventually(t, 20*time.Second, "both are sent", func() bool {
@@ -146,13 +146,13 @@ func TestHandlersKnowTheirCall(t *testing.T) {
 	})
 	caller := lab.OpenBus(t, c, name, nil)
 	for range 2 {
-		_, err := lab.Echo.Call(ctx, caller, "")
+		_, err := lab.Echo.Call(ctx, caller, "", nil)
 		require.NoError(t, err)
 	}
 	first, second := <-calls, <-calls
 	require.NotEqual(t, first.ID, second.ID)
 	require.Equal(t, rpc.CallInfo{ID: first.ID, Method: "echo", Attempt: 1}, first)
-	_, err := lab.Echo.CallWith(ctx, caller, "", &rpc.CallOptions{Key: "k"})
+	_, err := lab.Echo.Call(ctx, caller, "", &rpc.CallOptions{Key: "k"})
 	require.NoError(t, err)
 	require.Equal(t, rpc.CallInfo{ID: "k4:echo:kK", Method: "echo", Attempt: 1}, <-calls)
 	require.NoError(t, lab.Echo.Cast(ctx, caller, ""))

@@ -135,7 +135,7 @@ func (s *site) serve(name string) {
 	bus, err := rpc.New(s.client, name, &rpc.Options{Prefix: s.prefix})
 	require.NoError(s.t, err)
 	twice := func(_ context.Context, n int) (int, error) { return 2 * n, nil }
-	require.NoError(s.t, rpc.NewMethod[int, int](name).Serve(bus, twice))
+	require.NoError(s.t, rpc.NewMethod[int, int](name).Serve(bus, twice, nil))
 	go func() { _ = bus.Run(s.t.Context()) }()
 	require.NoError(s.t, bus.Ready(s.t.Context()))
 }

@@ -264,13 +264,13 @@ func TestCallsShowNodesAndMethods(t *testing.T) {
 	bus, err := rpc.New(s.client, "orders", &rpc.Options{Prefix: s.prefix, Node: "web-1", Lease: 9 * time.Second})
 	require.NoError(t, err)
 	double := rpc.NewMethod[int, int]("double")
-	require.NoError(t, double.ServeWith(bus, func(_ context.Context, n int) (int, error) { return 2 * n, nil },
+	require.NoError(t, double.Serve(bus, func(_ context.Context, n int) (int, error) { return 2 * n, nil },
 		&rpc.ServeOptions{Description: "twice <it>", Version: "v7"}))
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- bus.Run(ctx) }()
 	require.NoError(t, bus.Ready(t.Context()))
-	_, err = double.Call(t.Context(), bus, 21)
+	_, err = double.Call(t.Context(), bus, 21, nil)
 	require.NoError(t, err)
 	var data struct {
 		Buses []struct {

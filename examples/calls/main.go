@@ -17,7 +17,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic"
+	"github.com/luatomic/luatomic/rpc"
 )
 
 // Reservation asks for n pieces of an article.
@@ -28,8 +28,8 @@ type Reservation struct {
 
 // The methods, shared by clients and nodes. Left may run twice, so a call to it survives the death of its node.
 var (
-	left    = luatomic.NewMethod[string, int]("stock.left").Idempotent()
-	reserve = luatomic.NewMethod[Reservation, int]("stock.reserve") // what is left
+	left    = rpc.NewMethod[string, int]("stock.left").Idempotent()
+	reserve = rpc.NewMethod[Reservation, int]("stock.reserve") // what is left
 )
 
 // codeShort is the code of a RemoteError: a client can tell it from other failures.
@@ -54,7 +54,7 @@ func (s *stock) reserve(_ context.Context, r Reservation) (int, error) {
 		return 0, errors.New("at least 1 piece")
 	}
 	if s.pieces[r.Article] < r.N {
-		return 0, &luatomic.RemoteError{Code: codeShort, Message: fmt.Sprintf("%d left", s.pieces[r.Article])}
+		return 0, &rpc.RemoteError{Code: codeShort, Message: fmt.Sprintf("%d left", s.pieces[r.Article])}
 	}
 	s.pieces[r.Article] -= r.N
 	return s.pieces[r.Article], nil
@@ -62,11 +62,11 @@ func (s *stock) reserve(_ context.Context, r Reservation) (int, error) {
 
 // run is a node: it answers calls until ctx ends. Then it takes no new calls and finishes those that it has.
 func run(ctx context.Context, client redis.UniversalClient, name string, s *stock, t *tracer) error {
-	bus, err := luatomic.NewBus(client, name, t.options())
+	bus, err := rpc.New(client, name, t.options())
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(left.Serve(bus, s.left), reserve.Serve(bus, s.reserve)); err != nil {
+	if err := errors.Join(left.Serve(bus, s.left, nil), reserve.Serve(bus, s.reserve, nil)); err != nil {
 		return err
 	}
 	if err := bus.Run(ctx); ctx.Err() == nil {
@@ -77,8 +77,8 @@ func run(ctx context.Context, client redis.UniversalClient, name string, s *stoc
 
 // dial connects a client to the bus while f runs.
 func dial(ctx context.Context, client redis.UniversalClient, name string, t *tracer,
-	f func(context.Context, *luatomic.Bus) error) error {
-	bus, err := luatomic.NewBus(client, name, t.options())
+	f func(context.Context, *rpc.Bus) error) error {
+	bus, err := rpc.New(client, name, t.options())
 	if err != nil {
 		return err
 	}
@@ -92,8 +92,8 @@ func dial(ctx context.Context, client redis.UniversalClient, name string, t *tra
 
 // order reserves pieces. Its id is the idempotency key: repeated orders with the same id are one call, within
 // CallOptions.Keep, an hour by default.
-func order(ctx context.Context, bus *luatomic.Bus, id string, r Reservation) (int, error) {
-	return reserve.CallWith(ctx, bus, r, &luatomic.CallOptions{Key: id, Retry: 3})
+func order(ctx context.Context, bus *rpc.Bus, id string, r Reservation) (int, error) {
+	return reserve.Call(ctx, bus, r, &rpc.CallOptions{Key: id, Retry: 3})
 }
 
 func main() {
@@ -127,11 +127,11 @@ func open(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("%q is no number of pieces; give one, such as 2", args[2])
 	}
-	return dial(ctx, client, "shop", t, func(ctx context.Context, bus *luatomic.Bus) error {
+	return dial(ctx, client, "shop", t, func(ctx context.Context, bus *rpc.Bus) error {
 		if _, err := order(ctx, bus, args[0], Reservation{args[1], n}); err != nil {
 			return err
 		}
-		pieces, err := left.Call(ctx, bus, args[1])
+		pieces, err := left.Call(ctx, bus, args[1], nil)
 		if err == nil {
 			fmt.Println(pieces, "left")
 		}

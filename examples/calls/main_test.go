@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/rpc"
 )
 
 func TestMain(m *testing.M) { luatomictest.Main(m) }
@@ -50,10 +50,10 @@ func serve(t *testing.T, client redis.UniversalClient, name string, s *stock, li
 }
 
 // served waits until a node answers.
-func served(t *testing.T, ctx context.Context, bus *luatomic.Bus) {
+func served(t *testing.T, ctx context.Context, bus *rpc.Bus) {
 	t.Helper()
 	luatomictest.Eventually(t, 10*time.Second, "a node serves", func() bool {
-		_, err := left.Call(ctx, bus, "apple")
+		_, err := left.Call(ctx, bus, "apple", nil)
 		return err == nil
 	})
 }
@@ -64,7 +64,7 @@ func TestCallsReachTheServiceAndAreTraced(t *testing.T) {
 	var atNode, atClient book
 	stop := serve(t, client, name, &stock{pieces: map[string]int{"apple": 10}}, &atNode)
 	err := dial(t.Context(), client, name, &tracer{log: atClient.log},
-		func(ctx context.Context, bus *luatomic.Bus) error {
+		func(ctx context.Context, bus *rpc.Bus) error {
 			served(t, ctx, bus)
 			ctx = withTrace(ctx, "t-1")
 			for range 2 { // the second call is the same order, and takes nothing
@@ -72,7 +72,7 @@ func TestCallsReachTheServiceAndAreTraced(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, 6, n)
 			}
-			n, err := left.Call(ctx, bus, "apple")
+			n, err := left.Call(ctx, bus, "apple", nil)
 			require.Equal(t, 6, n)
 			return err
 		})
@@ -88,12 +88,12 @@ func TestFailureHasACode(t *testing.T) {
 	client, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	serve(t, client, name, &stock{pieces: map[string]int{"pear": 1}}, new(book))
 	quiet := &tracer{log: new(book).log}
-	err := dial(t.Context(), client, name, quiet, func(ctx context.Context, bus *luatomic.Bus) error {
+	err := dial(t.Context(), client, name, quiet, func(ctx context.Context, bus *rpc.Bus) error {
 		served(t, ctx, bus)
 		_, err := order(ctx, bus, "order-1", Reservation{"pear", 2})
 		return err
 	})
-	var remote *luatomic.RemoteError
+	var remote *rpc.RemoteError
 	require.ErrorAs(t, err, &remote)
 	require.Equal(t, codeShort, remote.Code)
 	require.Equal(t, "1 left", remote.Message)
@@ -103,11 +103,11 @@ func TestNoNodeIsKnownAtOnce(t *testing.T) {
 	t.Parallel()
 	client, name := luatomictest.Client(t), luatomictest.Namespace(t)
 	quiet := &tracer{log: new(book).log}
-	err := dial(t.Context(), client, name, quiet, func(ctx context.Context, bus *luatomic.Bus) error {
-		_, err := left.Call(ctx, bus, "apple")
+	err := dial(t.Context(), client, name, quiet, func(ctx context.Context, bus *rpc.Bus) error {
+		_, err := left.Call(ctx, bus, "apple", nil)
 		return err
 	})
-	require.ErrorIs(t, err, luatomic.ErrNoResponders)
+	require.ErrorIs(t, err, rpc.ErrNoResponders)
 }
 
 func TestANumberThatIsNoneIsNamed(t *testing.T) {

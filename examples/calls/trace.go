@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"time"
 
-	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/rpc"
 )
 
@@ -25,8 +24,8 @@ type tracer struct {
 }
 
 // options are those of a bus whose calls are traced.
-func (t *tracer) options() *luatomic.BusOptions {
-	o := &luatomic.BusOptions{OnError: func(err error) { t.log("%v", err) }}
+func (t *tracer) options() *rpc.Options {
+	o := &rpc.Options{OnError: func(err error) { t.log("%v", err) }}
 	o.Wrap = append(o.Wrap, t.node)
 	o.WrapCall = append(o.WrapCall, t.client)
 	return o

@@ -44,7 +44,7 @@ func (d *demo) stepCall() error {
 	if err != nil {
 		return err
 	}
-	if err := count.Serve(node, d.countFinished); err != nil {
+	if err := count.Serve(node, d.countFinished, nil); err != nil {
 		return err
 	}
 	caller, err := join("caller")
@@ -67,7 +67,7 @@ func (d *demo) call(ctx context.Context, count rpc.Method[countRequest, countRes
 	}
 	out := callStep{Step: 5, Name: "call"}
 	start := time.Now()
-	res, err := count.Call(ctx, caller, countRequest{Queue: d.queue.Name()})
+	res, err := count.Call(ctx, caller, countRequest{Queue: d.queue.Name()}, nil)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (d *demo) call(ctx context.Context, count rpc.Method[countRequest, countRes
 	d.say("request chooses a live node and stores the request, so a reply is neither lost nor accepted twice.")
 	start = time.Now()
 	nobody := rpc.NewMethod[countRequest, countResult]("jobs.nobody")
-	_, err = nobody.Call(ctx, caller, countRequest{})
+	_, err = nobody.Call(ctx, caller, countRequest{}, nil)
 	out.NoResponderMS = millis(time.Since(start))
 	if out.NoResponder = errors.Is(err, rpc.ErrNoResponders); !out.NoResponder {
 		return errors.Join(broken("a call without a node was not refused"), err)

@@ -137,7 +137,7 @@ func (sc *demoScene) bus(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		err = method.ServeWith(bus, func(ctx context.Context, n int) (int, error) {
+		err = method.Serve(bus, func(ctx context.Context, n int) (int, error) {
 			if n%10 == 0 {
 				return 0, &rpc.RemoteError{Code: "no_stock", Message: "none left"}
 			}
@@ -151,7 +151,7 @@ func (sc *demoScene) bus(ctx context.Context) error {
 	}
 	sc.work.Go(func() {
 		for n := 0; pause(ctx, 200*time.Millisecond) == nil; n++ {
-			_, _ = method.Call(ctx, caller, n) // one in ten fails, for the page to show
+			_, _ = method.Call(ctx, caller, n, nil) // one in ten fails, for the page to show
 		}
 	})
 	return nil

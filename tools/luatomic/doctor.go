@@ -221,14 +221,14 @@ func (p *probeUse) rpc(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := doctorEcho.Serve(bus, func(_ context.Context, in string) (string, error) { return in, nil }); err != nil {
+	if err := doctorEcho.Serve(bus, func(_ context.Context, in string) (string, error) { return in, nil }, nil); err != nil {
 		return "", err
 	}
 	ended := make(chan error, 1)
 	running, stop := context.WithCancel(ctx)
 	go func() { ended <- bus.Run(running) }()
 	start := time.Now()
-	_, err = doctorEcho.Call(ctx, bus, "hello")
+	_, err = doctorEcho.Call(ctx, bus, "hello", nil)
 	stop()
 	ran := <-ended
 	if err != nil {

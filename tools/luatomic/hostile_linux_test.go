@@ -121,7 +121,7 @@ func (h *hostile) node() {
 		}
 		return []byte(`"` + evilJSON + "\x9b\u2028\""), nil
 	}
-	require.NoError(h.t, rpc.NewMethod[[]byte, []byte](evilName).ServeWith(bus, answer, info))
+	require.NoError(h.t, rpc.NewMethod[[]byte, []byte](evilName).Serve(bus, answer, info))
 	parts := func(_ context.Context, in []byte, send func([]byte) error) error {
 		part, err := answer(h.t.Context(), in)
 		if err != nil {

@@ -237,7 +237,7 @@ func (c *rpcCallCmd) runCall(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	out, err := m.CallWith(ctx, c.bus, c.body, &rpc.CallOptions{Node: node, Connection: c.connection, Key: c.key})
+	out, err := m.Call(ctx, c.bus, c.body, &rpc.CallOptions{Node: node, Connection: c.connection, Key: c.key})
 	if err == nil {
 		err = checkJSON(out)
 	}

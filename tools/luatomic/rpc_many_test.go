@@ -71,7 +71,7 @@ func TestRPCGatherOfAResultThatIsNotJSON(t *testing.T) {
 	})
 	require.NoError(t, err)
 	m := rpc.NewMethod[[]byte, []byte]("raw")
-	require.NoError(t, m.Serve(bus, func(context.Context, []byte) ([]byte, error) { return []byte("\x00"), nil }))
+	require.NoError(t, m.Serve(bus, func(context.Context, []byte) ([]byte, error) { return []byte("\x00"), nil }, nil))
 	t.Cleanup(runBus(bus))
 	require.NoError(t, bus.Ready(t.Context()))
 	e.call("raw", "1").fails(exitFailed, "bad_result", "not JSON")

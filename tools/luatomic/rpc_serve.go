@@ -124,7 +124,7 @@ func (c *rpcServeCmd) run(s *session) error {
 	if c.stream {
 		err = rpc.NewStreamMethod[[]byte, []byte](s.args[0]).Serve(bus, c.parts)
 	} else {
-		err = rpc.NewMethod[[]byte, []byte](s.args[0]).Serve(bus, c.answer)
+		err = rpc.NewMethod[[]byte, []byte](s.args[0]).Serve(bus, c.answer, nil)
 	}
 	if err != nil {
 		return err

@@ -151,18 +151,18 @@ func (p *Played) calls(t *testing.T, c *redis.Client, name string, s Scene) {
 		return "found " + Word, nil
 	})
 	with := &rpc.CallOptions{Key: Word, Headers: map[string]string{"secret": Word}}
-	_, err := lookUp.CallWith(t.Context(), p.Bus, "item "+Word, with)
+	_, err := lookUp.Call(t.Context(), p.Bus, "item "+Word, with)
 	require.NoError(t, err)
-	_, err = lookUp.Call(t.Context(), p.Bus, "missing "+Word)
+	_, err = lookUp.Call(t.Context(), p.Bus, "missing "+Word, nil)
 	require.Error(t, err)
-	_, err = lookUp.CallWith(t.Context(), p.Bus, "item", &rpc.CallOptions{Key: Word + "}"})
+	_, err = lookUp.Call(t.Context(), p.Bus, "item", &rpc.CallOptions{Key: Word + "}"})
 	s.refused(t, err, lua.ErrBadName)
 	records, err := c.Keys(t.Context(), "*"+name+"*:r:*"+Word+"*").Result()
 	require.NoError(t, err)
 	require.Len(t, records, 1)
 	require.NoError(t, c.Del(t.Context(), records[0]).Err())
 	require.NoError(t, c.HSet(t.Context(), records[0], "f", "v").Err())
-	_, err = lookUp.CallWith(t.Context(), p.Bus, "item", with)
+	_, err = lookUp.Call(t.Context(), p.Bus, "item", with)
 	s.refused(t, err, lua.ErrWrongType)
 }
 

@@ -41,7 +41,7 @@ func (r *role) serve() error {
 			r.log.Add(history.Record{Kind: history.Run, Of: history.RPC + id, N: int64(info.Attempt)})
 			sleep(ctx, time.Duration(r.draw(8))*time.Millisecond)
 			return id, ctx.Err()
-		})
+		}, nil)
 		if err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ func (r *role) callOne(b *rpc.Bus, method, id string) {
 	r.log.Add(history.Record{Kind: history.Call, Of: of, Text: method})
 	for range times {
 		ctx, cancel := r.within(callTime)
-		out, err := methods[method].CallWith(ctx, b, id, opts)
+		out, err := methods[method].Call(ctx, b, id, opts)
 		cancel()
 		if one := endOfCall(out, id, err); one != history.Not || end == history.Not {
 			end = one // what is known of the first call stays

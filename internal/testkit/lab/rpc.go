@@ -59,7 +59,7 @@ func Serving[Req, Res any](
 ) *rpc.Bus {
 	t.Helper()
 	b := NewBus(t, client, name, opts)
-	require.NoError(t, m.Serve(b, h))
+	require.NoError(t, m.Serve(b, h, nil))
 	RunBus(t, b)
 	require.NoError(t, b.Ready(t.Context()))
 	return b
