@@ -17,7 +17,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/queue"
 )
@@ -45,7 +44,7 @@ type config struct {
 
 // run serves HTTP and consumes the queue until ctx ends. Then it finishes what it has begun.
 func run(ctx context.Context, client redis.UniversalClient, listener net.Listener, cfg config) error {
-	q, err := luatomic.NewQueue(client, cfg.queue, &luatomic.QueueOptions{MaxFailures: 5, Receipt: keyKept})
+	q, err := queue.New(client, cfg.queue, &queue.Options{MaxFailures: 5, Receipt: keyKept})
 	if err != nil {
 		return err
 	}
@@ -54,7 +53,7 @@ func run(ctx context.Context, client redis.UniversalClient, listener net.Listene
 	server := &http.Server{Handler: routes(q), ReadHeaderTimeout: 5 * time.Second}
 	go func() { stop(server.Serve(listener)) }() // a server that fails ends the consumer too
 
-	_, err = q.Consume(work, &luatomic.ConsumeOptions{
+	_, err = q.Consume(work, &queue.ConsumeOptions{
 		Concurrency: 4,
 		Backoff:     cfg.backoff,
 		OnError:     func(err error) { log.Print(err) }, // names the job, never its body
@@ -67,7 +66,7 @@ func run(ctx context.Context, client redis.UniversalClient, listener net.Listene
 	return errors.Join(err, server.Shutdown(bound))
 }
 
-func routes(q *luatomic.Queue) http.Handler {
+func routes(q *queue.Queue) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /mails", func(w http.ResponseWriter, r *http.Request) { accept(w, r, q) })
 	return mux
@@ -78,7 +77,7 @@ const keyKept = 24 * time.Hour
 
 // accept pushes the mail. A client that repeats its request with the same Idempotency-Key within keyKept adds no second
 // job, even if the mail has been sent, and gets the same id.
-func accept(w http.ResponseWriter, r *http.Request, q *luatomic.Queue) {
+func accept(w http.ResponseWriter, r *http.Request, q *queue.Queue) {
 	var m Mail
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<10)).Decode(&m); err != nil || m.To == "" {
 		http.Error(w, `the body is no mail; send {"to":"ann@example.com","subject":"Hello"}`, http.StatusBadRequest)
@@ -104,7 +103,7 @@ func accept(w http.ResponseWriter, r *http.Request, q *luatomic.Queue) {
 	fmt.Fprintln(w, pushed.IDs[0])
 }
 
-func push(ctx context.Context, q *luatomic.Queue, key string, job queue.Job) (queue.Pushed, error) {
+func push(ctx context.Context, q *queue.Queue, key string, job queue.Job) (queue.Pushed, error) {
 	if key == "" {
 		return q.Push(ctx, job)
 	}
@@ -112,12 +111,12 @@ func push(ctx context.Context, q *luatomic.Queue, key string, job queue.Job) (qu
 }
 
 // deliver sends one mail. nil acks the job; an error retries it after the back-off; Discard moves it to the dead set.
-func deliver(sender Sender) luatomic.Handler {
+func deliver(sender Sender) queue.Handler {
 	kinds := new(queue.Mux)
-	mails.Serve(kinds, func(ctx context.Context, m Mail, d *luatomic.Delivery) error {
+	mails.Serve(kinds, func(ctx context.Context, m Mail, d *queue.Delivery) error {
 		err := sender.Send(ctx, d.ID, m)
 		if errors.Is(err, errNoSuchAddress) {
-			return luatomic.Discard(err)
+			return queue.Discard(err)
 		}
 		return err
 	})

@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/luatomictest"
+	"github.com/luatomic/luatomic/queue"
 )
 
 func TestMain(m *testing.M) { luatomictest.Main(m) }
@@ -41,10 +41,10 @@ func (o *outbox) Send(_ context.Context, _ string, m Mail) error {
 }
 
 // start runs the program until the test ends, and returns its address.
-func start(t *testing.T, sender Sender) (url string, q *luatomic.Queue) {
+func start(t *testing.T, sender Sender) (url string, q *queue.Queue) {
 	t.Helper()
 	client, name := luatomictest.Client(t), luatomictest.Namespace(t)
-	q, err := luatomic.NewQueue(client, name, nil)
+	q, err := queue.New(client, name, nil)
 	require.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -97,7 +97,7 @@ func TestMailsAreRetriedAndSentOnce(t *testing.T) {
 	require.Equal(t, 2, mailServer.attempts["ann@example.com"])
 }
 
-func acked(t *testing.T, q *luatomic.Queue) {
+func acked(t *testing.T, q *queue.Queue) {
 	t.Helper()
 	luatomictest.Eventually(t, 10*time.Second, "all mails are acked", func() bool {
 		stats, err := q.Stats(t.Context())
