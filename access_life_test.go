@@ -258,7 +258,8 @@ func lifeOfCalls(ctx context.Context, client redis.UniversalClient) error {
 	if err != nil {
 		return err
 	}
-	if err := accessPing.Serve(bus, func(_ context.Context, in string) (string, error) { return in, nil }, nil); err != nil {
+	err = accessPing.Serve(bus, func(_ context.Context, in string) (string, error) { return in, nil }, nil)
+	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, budget(ctx))

@@ -28,8 +28,8 @@ func TestAProgramUsesOneDoor(t *testing.T) {
 		names := usedNames(files...)
 		for _, name := range names["luatomic"] {
 			domain := doors[name]
-			require.Empty(t, names[domain], "%s uses luatomic.%s and the names of package %s; use one of them", of, name,
-				domain)
+			require.Empty(t, names[domain], "%s uses luatomic.%s and the names of package %s; use one of them",
+				of, name, domain)
 		}
 	}
 	for _, page := range append(pages(t), "../queue/doc.go", "../lock/doc.go", "../rpc/doc.go") {

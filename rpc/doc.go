@@ -6,7 +6,7 @@
 //	getUser := rpc.NewMethod[int, User]("get-user")
 //
 //	bus, err := rpc.New(client, "users", nil)
-//	err = getUser.Serve(bus, func(ctx context.Context, id int) (User, error) { return load(ctx, id) }, nil) // in a node
+//	err = getUser.Serve(bus, func(ctx context.Context, id int) (User, error) { return load(ctx, id) }, nil) // a node
 //	go bus.Run(ctx) // until ctx ends
 //	user, err := getUser.Call(ctx, bus, 42, nil) // on any node that serves it; an error says whether it may have run
 //

@@ -57,14 +57,14 @@ type ServeOptions struct {
 	Description, Version string
 }
 
-// Serve lets this node answer the method with h from now on; nil options mean none, and a second Serve replaces h. Only methods that are served
-// can be called. The node announces the method with its next heartbeat, which is sent immediately while Run runs; Ready
-// waits for that. A bad name is a lua.ErrBadName, and a nil handler is an error too.
+// Serve lets this node answer the method with h from now on; a second Serve replaces h. Nil options mean none. Only
+// methods that are served can be called. The node announces the method with its next heartbeat, which is sent
+// immediately while Run runs; Ready waits for that. A bad name is a lua.ErrBadName, and a nil handler is an error too.
 //
 // The handler's context ends at the caller's deadline, when the caller gives up, and when Run's context and the grace
 // have ended. An error, or a panic, goes to the caller as a *RemoteError; the text and the stack of a panic stay here
-// and go to Options.OnError as a *lua.PanicError. An error of a handler whose context has ended is not an outcome: the call
-// goes to another node if the method is Idempotent, and ends with ErrNodeLost otherwise.
+// and go to Options.OnError as a *lua.PanicError. An error of a handler whose context has ended is not an outcome: the
+// call goes to another node if the method is Idempotent, and ends with ErrNodeLost otherwise.
 func (m Method[Req, Res]) Serve(b *Bus, h func(context.Context, Req) (Res, error), opts *ServeOptions) error {
 	if h == nil {
 		return noHandler(m.name)

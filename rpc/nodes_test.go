@@ -27,7 +27,9 @@ func TestNodesCountTheirMethods(t *testing.T) {
 	node, err := rpc.New(c, name, &rpc.Options{Lease: nodeLease})
 	require.NoError(t, err)
 	require.NoError(t, rpc.NewMethod[string, string]("never").Serve(node, lab.Upper, nil))
-	require.NoError(t, fail.Serve(node, func(context.Context, string) (string, error) { return "", context.Canceled }, nil))
+	require.NoError(t, fail.Serve(node, func(context.Context, string) (string, error) {
+		return "", context.Canceled
+	}, nil))
 	require.NoError(t, lab.Echo.Serve(node, func(_ context.Context, s string) (string, error) {
 		if s == "wait" {
 			<-release

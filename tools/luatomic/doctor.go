@@ -221,7 +221,8 @@ func (p *probeUse) rpc(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := doctorEcho.Serve(bus, func(_ context.Context, in string) (string, error) { return in, nil }, nil); err != nil {
+	err = doctorEcho.Serve(bus, func(_ context.Context, in string) (string, error) { return in, nil }, nil)
+	if err != nil {
 		return "", err
 	}
 	ended := make(chan error, 1)
