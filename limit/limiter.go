@@ -9,6 +9,7 @@ import (
 
 	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/internal/keys"
+	"github.com/luatomic/luatomic/internal/send"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -59,7 +60,7 @@ func New(client lua.Client, opts *Options) *Limiter {
 	if o.Keep == 0 {
 		o.Keep = 10 * time.Minute
 	}
-	l.bad = errors.Join(lua.CheckClient(client), keeper.CheckSettings(
+	l.bad = errors.Join(send.CheckClient(client), keeper.CheckSettings(
 		keeper.Setting{Field: "MaxDebt", Value: o.MaxDebt, Min: time.Millisecond},
 		keeper.Setting{Field: "MaxWait", Value: o.MaxWait, Min: time.Microsecond},
 		keeper.Setting{Field: "Keep", Value: o.Keep, Min: time.Second},

@@ -197,7 +197,7 @@ type Limit struct {
 // NewLimit names the keys of the limit. With a tag its slot is that of the tag. A name that is too long for a key or
 // has a brace or a control character in it is hashed, since it may be what a client of the program sent.
 func NewLimit(prefix, tag, name string) (Limit, error) {
-	if name != "" && (strings.HasPrefix(name, hashed) || lua.CheckName("limit name", name) != nil) {
+	if name != "" && (strings.HasPrefix(name, hashed) || CheckName("limit name", name) != nil) {
 		sum := sha256.Sum256([]byte(name))
 		name = hashed + base64.RawURLEncoding.EncodeToString(sum[:])
 	}
@@ -207,7 +207,7 @@ func NewLimit(prefix, tag, name string) (Limit, error) {
 	if tag == "" {
 		return Limit{Record: prefix + "limit:{" + name + "}", receipt: prefix + "limitr:{" + name + "}:"}, nil
 	}
-	if err := lua.CheckName("tag", tag); err != nil {
+	if err := CheckName("tag", tag); err != nil {
 		return Limit{}, err
 	}
 	return Limit{Record: prefix + "limit:{" + tag + "}:" + name, receipt: prefix + "limitr:{" + tag + "}:"}, nil
