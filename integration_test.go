@@ -88,13 +88,13 @@ func callOnContainer(t *testing.T, client *redis.Client) {
 	bus, err := luatomic.NewBus(client, "math", nil)
 	require.NoError(t, err)
 	double := luatomic.NewMethod[int, int]("double")
-	require.NoError(t, double.Serve(bus, func(_ context.Context, n int) (int, error) { return 2 * n, nil }))
+	require.NoError(t, double.Serve(bus, func(_ context.Context, n int) (int, error) { return 2 * n, nil }, nil))
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- bus.Run(ctx) }()
 	var got int
 	luatomictest.Eventually(t, 10*time.Second, "the node answers", func() bool {
-		got, err = double.Call(t.Context(), bus, 21)
+		got, err = double.Call(t.Context(), bus, 21, nil)
 		return err == nil
 	})
 	require.Equal(t, 42, got)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/lua"
 )
 
@@ -43,7 +44,7 @@ func idOf(j *Job) (string, error) {
 		return "", fmt.Errorf("%w: id %q begins with %s, as only the ids do that a push makes; choose another first "+
 			"character, or leave ID empty", lua.ErrBadName, j.ID, madeMark)
 	}
-	return j.ID, lua.CheckName("id", j.ID)
+	return j.ID, keys.CheckName("id", j.ID)
 }
 
 // idBase makes ids of the places of jobs in a call.
