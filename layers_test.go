@@ -65,7 +65,7 @@ internal/testkit/scriptcase: . compat/actionhero compat/plainlock compat/redisin
 examples/calls: rpc
 examples/guarded: . lua
 examples/inventory: lua
-examples/mailqueue: . lua queue
+examples/mailqueue: lua queue
 examples/nightly: .
 examples/ratelimit: lua
 examples/webhook: lua
