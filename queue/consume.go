@@ -183,12 +183,12 @@ type consumer struct {
 	lease  time.Duration // the shortest of the queues
 	opts   ConsumeOptions
 	h      Handler
-	line   *line // to the places of its handlers; nil where they have one each
+	line   *line // the handler slots that several consumers share; nil if the consumer has its own
 
 	name          string // among the waiters
 	notifications *notify.Signal
 	taker         *taker
-	// an attempt of the last take has no reply, or was cut off by the end of ctx
+	// an attempt of the last take got no reply, or ctx ended while it was under way
 	unanswered bool
 	waiter     string                    // the name since the last take, or empty while no notification can arrive
 	prefetched chan *Delivery            // taken, no handler has it yet
@@ -252,7 +252,8 @@ func newConsumer(opts *ConsumeOptions, h Handler, from []Source) (*consumer, err
 	if c.opts.Backoff == nil {
 		c.opts.Backoff = doubling
 	}
-	// No notification says that another worker takes a job. Its lease does not end within the sleep in which it begins.
+	// A take by another worker sends no notification. So the consumer sleeps no longer than a lease: a lease that
+	// begins during a sleep does not end during the same sleep.
 	c.opts.Idle = min(idleOrDefault(c.opts.Idle), max(c.lease, time.Millisecond))
 	if c.opts.Grace <= 0 {
 		c.opts.Grace = 10 * time.Second

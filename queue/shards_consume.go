@@ -91,9 +91,9 @@ func (c *Consumed) plus(d Consumed) {
 	c.Expired, c.Cancelled = c.Expired+d.Expired, c.Cancelled+d.Cancelled
 }
 
-// line leads the jobs of one consumer to places for handlers, which several consumers share. Only one job of each
-// consumer at a time waits for a place. Go serves those that wait on a channel in order of arrival, so the consumers
-// take turns. A nil line has a place for each handler.
+// line gives the jobs of one consumer handler slots that several consumers share. Only one job of each consumer at a
+// time waits for a slot. Go serves the goroutines that wait on a channel in order of arrival, so the consumers take
+// turns. A nil line has a slot for each handler.
 type line struct {
 	first  chan struct{} // the job that waits for a place
 	places chan struct{}

@@ -161,8 +161,9 @@ func isRefusal(err error) bool {
 	return errors.Is(err, ErrNoResponders) || errors.Is(err, lua.ErrNotExecuted) || errors.As(err, &refused)
 }
 
-// withdraw lets the server refuse the copies of a request, unless one has arrived. It is not sure if the server does
-// not answer. It does nothing for a call with a key, because others may wait for that call.
+// withdraw makes the server refuse every copy of the request that has not arrived yet. arrived reports that one has.
+// sure is false if the server does not answer. withdraw does nothing for a call with a key, because other callers may
+// wait for its reply.
 func (b *Bus) withdraw(s *sending, w *waiter) (arrived, sure bool) {
 	if w.Key != "" {
 		return false, false

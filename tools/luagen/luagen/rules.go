@@ -42,8 +42,8 @@ func (ds Diagnostics) HasErrors() bool {
 	return slices.ContainsFunc(ds, func(d Diagnostic) bool { return d.Level() == Error })
 }
 
-// allowable reports whether @allow can switch a rule off: all but those of the syntax, the header and the fragments,
-// and that of @merge, which says what a call looks like.
+// allowable reports whether @allow can switch a rule off. It cannot switch off the rules of the syntax, the header and
+// the fragments, nor the rule of @merge, which defines the form of a call.
 func allowable(rule string) bool {
 	return len(rule) == 4 && !strings.Contains("SHF", rule[:1]) && rule != "M001" &&
 		strings.Trim(rule[1:], "0123456789") == "" &&
