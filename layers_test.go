@@ -55,7 +55,7 @@ tools/luagen/luacover: luatomictest/luacover tools/luagen/luaast
 tools/luagen/luaprove: tools/luagen/luaast tools/luagen/luagen
 tools/luagen/precision: tools/luagen/luagen
 tools/luagen: internal/launch internal/show luatomictest/luacover tools/internal/spelling tools/luagen/luaast tools/luagen/luacover tools/luagen/luagen tools/luagen/luaprove
-tools/luatomic: . compat/actionhero compat/plainlock compat/redisinaction compat/sidekiq gen/queue internal/calls internal/clock internal/exact internal/keys internal/launch internal/operate internal/servers internal/show lock lua queue rpc testdata tools/internal/spelling web
+tools/luatomic: . compat/actionhero compat/plainlock compat/redisinaction compat/sidekiq gen/queue internal/calls internal/clock internal/exact internal/keys internal/launch internal/operate internal/servers internal/show limit lock lua queue rpc testdata tools/internal/spelling web
 
 internal/testkit/drill: compat/sidekiq internal/send internal/testkit/drill/history lock lua queue rpc
 internal/testkit/lab: internal/keys internal/send lock lua luatomictest queue rpc

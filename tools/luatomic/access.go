@@ -95,7 +95,7 @@ func (o *aclFlags) define(fs *flag.FlagSet) {
 
 func rolesFlag(fs *flag.FlagSet, roles *[]luatomic.Role) {
 	fs.Func("role",
-		"what the program does: `ROLE` of producer, consumer, lock, caller, node, page; several with commas",
+		"what the program does: `ROLE` of producer, consumer, lock, limit, caller, node, page; several with commas",
 		func(v string) error {
 			for _, name := range strings.Split(v, ",") {
 				*roles = append(*roles, luatomic.Role(name))

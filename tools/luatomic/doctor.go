@@ -13,6 +13,7 @@ import (
 
 	"github.com/luatomic/luatomic"
 	"github.com/luatomic/luatomic/internal/show"
+	"github.com/luatomic/luatomic/limit"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/rpc"
 )
@@ -209,6 +210,19 @@ func (p *probeUse) lock(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return "acquired, extended and released in " + took(start), nil
+}
+
+func (p *probeUse) limit(ctx context.Context) (string, error) {
+	l := limit.New(p.client, &limit.Options{Prefix: p.prefix})
+	of := l.Rate(p.name, limit.Per(1, time.Second))
+	start := time.Now()
+	if _, err := l.Allow(ctx, 1, of); err != nil {
+		return "", err
+	}
+	if err := l.Reset(ctx, of); err != nil {
+		return "", err
+	}
+	return "spent and reset in " + took(start), nil
 }
 
 var doctorEcho = rpc.NewMethod[string, string]("echo")

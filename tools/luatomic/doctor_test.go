@@ -33,7 +33,7 @@ func (c *cli) checks() map[string]map[string]any {
 	for _, o := range c.objects() {
 		all[o["check"].(string)] = o
 	}
-	require.Len(c.t, all, 18, c.stdout.String())
+	require.Len(c.t, all, 19, c.stdout.String())
 	return all
 }
 

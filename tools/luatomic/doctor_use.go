@@ -45,6 +45,9 @@ func (p *probeUse) uses() (all []use) {
 	if p.does(luatomic.RoleLock) {
 		all = append(all, use{"channels", p.channels}, use{"lock", p.lock})
 	}
+	if p.does(luatomic.RoleLimit) {
+		all = append(all, use{"limit", p.limit})
+	}
 	if p.does(luatomic.RoleProducer, luatomic.RoleConsumer) {
 		all = append(all, use{"queue", p.queue})
 	}

@@ -18,7 +18,8 @@ func TestDoctorOfNamedRoles(t *testing.T) {
 		"consumer":          {"scripts", "queue", "queues", "ids", "data"},
 		"producer,consumer": {"scripts", "queue", "queues", "ids", "data"},
 		"lock":              {"scripts", "channels", "lock"}, "caller": {"scripts", "rpc"}, "node": {"scripts", "rpc"},
-		"page": {"scripts", "page", "queues", "ids", "data"}, "lock,node": {"scripts", "channels", "lock", "rpc"},
+		"limit": {"scripts", "limit"},
+		"page":  {"scripts", "page", "queues", "ids", "data"}, "lock,node": {"scripts", "channels", "lock", "rpc"},
 	} {
 		t.Run(roles, func(t *testing.T) {
 			t.Parallel()
