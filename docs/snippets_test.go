@@ -19,8 +19,9 @@ import (
 
 // imported are the packages that the Go of the pages names. The modules otel and prometheus are not built here.
 var imported = map[string]string{
-	"actionhero": "compat/actionhero", "limit": "limit", "lock": "lock", "lua": "lua", "luatomic": "", "luatomictest": "luatomictest",
-	"observe": "observe", "plainlock": "compat/plainlock", "queue": "queue", "quorum": "lock/quorum",
+	"actionhero": "compat/actionhero", "limit": "limit", "lock": "lock", "lua": "lua", "luatomic": "",
+	"luatomictest": "luatomictest",
+	"observe":      "observe", "plainlock": "compat/plainlock", "queue": "queue", "quorum": "lock/quorum",
 	"redisinaction": "compat/redisinaction", "rpc": "rpc", "sidekiq": "compat/sidekiq", "web": "web",
 	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "json": "encoding/json", "log": "log",
 	"redis": "github.com/redis/go-redis/v9", "slog": "log/slog", "strconv": "strconv", "time": "time",

@@ -13,7 +13,7 @@ import (
 var allowSource string
 
 // AllowSHA is the SHA-1 of allow.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const AllowSHA = "8796a22ca89e637f79af7164c04e23bad8133690"
+const AllowSHA = "8cbd2fd5939ecd4dd99906dc38cadb0dcf95fc43"
 
 // AllowScript is scripts/limit/allow.lua.
 var AllowScript = lua.Script{

@@ -34,8 +34,8 @@ local now_us = time[1] .. fraction
 -- counted in parts, of which the rate flows back each us, so that each token is a whole number of parts.
 --
 -- A record is the time in us; the parts of a us behind it; the rate that these parts are of; when the record began, in
--- us; until when the last reservation waits, in us; how many us were given back. Of a record that is further ahead than most, as after a clock that was set
--- back, most is believed.
+-- us; until when the last reservation waits, in us; how many us were given back. Of a record that is further ahead than
+-- most, as after a clock that was set back, most is believed.
 local function gcra_debt(record, rate, most)
   if not record then
     return 0, now_us .. ' 0 0'
@@ -79,8 +79,8 @@ for i, limit in ipairs(KEYS) do
   local debt, tail = debts[i] + cost, tails[i]
   debts[i] = debt
   if cost > 0 then
-    -- Stores the debt of a limit, see gcra.lua, for as long as it says more than no record. One of which something was given
-    -- back stays for as long as a reservation can be given back.
+    -- Stores the debt of a limit, see gcra.lua, for as long as it says more than no record. One of which something was
+    -- given back stays for as long as a reservation can be given back.
     local parts = debt % rate
     local record = string.format('%.0f %.0f %.0f %s', now_us + (debt - parts) / rate, parts, rate, tail)
     local stays = string.sub(tail, -2) == ' 0' and debt or most

@@ -13,7 +13,7 @@ import (
 var allowAllSource string
 
 // AllowAllSHA is the SHA-1 of allow_all.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const AllowAllSHA = "ccdd9bc079c163f2a682c7df57bf5676141cdcbc"
+const AllowAllSHA = "cae5113d9af0eabd7f5172bdfad0c9cab2b04837"
 
 // AllowAllScript is scripts/limit/allow_all.lua.
 var AllowAllScript = lua.Script{

@@ -26,8 +26,8 @@ if debt == 0 then
   return
 end
 local most, tail = debt, now_us .. ' 0 0'
--- Stores the debt of a limit, see gcra.lua, for as long as it says more than no record. One of which something was given
--- back stays for as long as a reservation can be given back.
+-- Stores the debt of a limit, see gcra.lua, for as long as it says more than no record. One of which something was
+-- given back stays for as long as a reservation can be given back.
 local parts = debt % rate
 local record = string.format('%.0f %.0f %.0f %s', now_us + (debt - parts) / rate, parts, rate, tail)
 local stays = string.sub(tail, -2) == ' 0' and debt or most

@@ -13,7 +13,7 @@ import (
 var levelSource string
 
 // LevelSHA is the SHA-1 of level.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const LevelSHA = "0347287480265a2e0a0d6a4d28e9b9b241fa06d7"
+const LevelSHA = "672b3a70d2245c1b5950ea6264c7cf7350fbfb9a"
 
 // LevelScript is scripts/limit/level.lua.
 var LevelScript = lua.Script{

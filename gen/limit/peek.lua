@@ -31,8 +31,8 @@ local now_us = time[1] .. fraction
 -- counted in parts, of which the rate flows back each us, so that each token is a whole number of parts.
 --
 -- A record is the time in us; the parts of a us behind it; the rate that these parts are of; when the record began, in
--- us; until when the last reservation waits, in us; how many us were given back. Of a record that is further ahead than most, as after a clock that was set
--- back, most is believed.
+-- us; until when the last reservation waits, in us; how many us were given back. Of a record that is further ahead than
+-- most, as after a clock that was set back, most is believed.
 local function gcra_debt(record, rate, most)
   if not record then
     return 0, now_us .. ' 0 0'

@@ -13,7 +13,7 @@ import (
 var peekSource string
 
 // PeekSHA is the SHA-1 of peek.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const PeekSHA = "ece9b354014b8b22b2a36623ddb5896daa12770c"
+const PeekSHA = "580b126c0f7998cb96b3706dab60db241068ef5e"
 
 // PeekScript is scripts/limit/peek.lua.
 var PeekScript = lua.Script{

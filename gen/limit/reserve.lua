@@ -5,8 +5,8 @@
 --- limit are served in order of arrival, without a queue. With several limits the cost counts in each of them at the
 --- same moment, at the end of the wait: until then it occupies all of them.
 ---
---- The receipt of a reservation is the end of the wait in us; r, s and what was settled, or v for none; of each limit the end of
---- its debt in us, and of its record when it began and how much was given back.
+--- The receipt of a reservation is the end of the wait in us; r, s and what was settled, or v for none; of each limit
+--- the end of its debt in us, and of its record when it began and how much was given back.
 ---
 ---@contract dup-only  an error half-way leaves what was spent, and the repeat spends it once more
 ---@retry    safe  a repeat finds the receipt
@@ -54,8 +54,8 @@ end
 -- counted in parts, of which the rate flows back each us, so that each token is a whole number of parts.
 --
 -- A record is the time in us; the parts of a us behind it; the rate that these parts are of; when the record began, in
--- us; until when the last reservation waits, in us; how many us were given back. Of a record that is further ahead than most, as after a clock that was set
--- back, most is believed.
+-- us; until when the last reservation waits, in us; how many us were given back. Of a record that is further ahead than
+-- most, as after a clock that was set back, most is believed.
 local function gcra_debt(record, rate, most)
   if not record then
     return 0, now_us .. ' 0 0'
@@ -107,8 +107,8 @@ for i = 2, #KEYS do
   local began, last, given = string.match(tail, '^(%d+) (%d+) (%d+)$')
   tail = string.format('%s %.0f %s', began, math.max(last, now_us + longest), given)
   marks[i - 1] = string.format(' %.0f %s %s', now_us + math.floor(debt / rate), began, given)
-  -- Stores the debt of a limit, see gcra.lua, for as long as it says more than no record. One of which something was given
-  -- back stays for as long as a reservation can be given back.
+  -- Stores the debt of a limit, see gcra.lua, for as long as it says more than no record. One of which something was
+  -- given back stays for as long as a reservation can be given back.
   local parts = debt % rate
   local record = string.format('%.0f %.0f %.0f %s', now_us + (debt - parts) / rate, parts, rate, tail)
   local stays = string.sub(tail, -2) == ' 0' and debt or most

@@ -15,7 +15,7 @@ import (
 var reserveSource string
 
 // ReserveSHA is the SHA-1 of reserve.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const ReserveSHA = "eb2e6c5b1d7dc8bf34a664991b2a18d1991c0b6b"
+const ReserveSHA = "afe680ef8b580e00a867f9c8bc457a8d397430ed"
 
 // ReserveScript is scripts/limit/reserve.lua.
 var ReserveScript = lua.Script{

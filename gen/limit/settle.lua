@@ -2,8 +2,9 @@
 --- Settle ends a reservation: it gives back what was not used, or spends what was used beyond it.
 ---
 --- What has flowed back since the reservation is not given back, or what will have until a later reservation has
---- waited: more would pass than the burst and the rate allow. Nor is anything of a limit that was reset, or whose record
---- is gone. See reserve.lua for the receipt. Without one the script leaves one, so that a late reserve does nothing.
+--- waited: more would pass than the burst and the rate allow. Nor is anything of a limit that was reset, or whose
+--- record is gone. See reserve.lua for the receipt. Without one the script leaves one, so that a late reserve does
+--- nothing.
 ---
 ---@contract dup-only  the receipt is written first: a refund that cannot be stored is lost
 ---@retry    safe  a repeat finds the receipt settled
@@ -52,8 +53,8 @@ local now_us = time[1] .. fraction
 -- counted in parts, of which the rate flows back each us, so that each token is a whole number of parts.
 --
 -- A record is the time in us; the parts of a us behind it; the rate that these parts are of; when the record began, in
--- us; until when the last reservation waits, in us; how many us were given back. Of a record that is further ahead than most, as after a clock that was set
--- back, most is believed.
+-- us; until when the last reservation waits, in us; how many us were given back. Of a record that is further ahead than
+-- most, as after a clock that was set back, most is believed.
 local function gcra_debt(record, rate, most)
   if not record then
     return 0, now_us .. ' 0 0'
@@ -96,8 +97,8 @@ redis.call('SET', receipt, ends .. ' s' .. used, 'PX', string.format('%.0f', kee
 for _, settled in ipairs(rows) do
   local limit, debt, rate, most, tail, changed = unpack(settled, 1, 6)
   if changed then
-    -- Stores the debt of a limit, see gcra.lua, for as long as it says more than no record. One of which something was given
-    -- back stays for as long as a reservation can be given back.
+    -- Stores the debt of a limit, see gcra.lua, for as long as it says more than no record. One of which something was
+    -- given back stays for as long as a reservation can be given back.
     local parts = debt % rate
     local record = string.format('%.0f %.0f %.0f %s', now_us + (debt - parts) / rate, parts, rate, tail)
     local stays = string.sub(tail, -2) == ' 0' and debt or most

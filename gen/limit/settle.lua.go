@@ -15,7 +15,7 @@ import (
 var settleSource string
 
 // SettleSHA is the SHA-1 of settle.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const SettleSHA = "0b5d61e51fd2141e5833301ff4e68d1aa3279eaa"
+const SettleSHA = "b0de7264d32f346d4e05050510f8d5a7055ac4c7"
 
 // SettleScript is scripts/limit/settle.lua.
 var SettleScript = lua.Script{
@@ -25,16 +25,16 @@ var SettleScript = lua.Script{
 	Lines: []lua.Lines{
 		{At: 1, File: "scripts/limit/settle.lua", Line: 1},
 		{At: 2, File: "scripts/limit/settle.lua", Line: 1},
-		{At: 23, File: "scripts/limit/part/counts.lua", Line: 1},
-		{At: 34, File: "scripts/limit/settle.lua", Line: 23},
-		{At: 44, File: "scripts/part/now_us.lua", Line: 1},
-		{At: 51, File: "scripts/part/gcra.lua", Line: 1},
-		{At: 68, File: "scripts/limit/settle.lua", Line: 35},
-		{At: 99, File: "scripts/part/gcra_set.lua", Line: 1},
-		{At: 105, File: "scripts/limit/settle.lua", Line: 67},
+		{At: 24, File: "scripts/limit/part/counts.lua", Line: 1},
+		{At: 35, File: "scripts/limit/settle.lua", Line: 24},
+		{At: 45, File: "scripts/part/now_us.lua", Line: 1},
+		{At: 52, File: "scripts/part/gcra.lua", Line: 1},
+		{At: 69, File: "scripts/limit/settle.lua", Line: 36},
+		{At: 100, File: "scripts/part/gcra_set.lua", Line: 1},
+		{At: 106, File: "scripts/limit/settle.lua", Line: 68},
 	},
 	Retry:       lua.RetrySafe,
-	WritesAfter: 56,
+	WritesAfter: 57,
 	Keys: []lua.Key{
 		{Name: "receipt", Type: "string"},
 		{Name: "limit", Type: "string", Variadic: true},

@@ -4,8 +4,8 @@
 --- limit are served in order of arrival, without a queue. With several limits the cost counts in each of them at the
 --- same moment, at the end of the wait: until then it occupies all of them.
 ---
---- The receipt of a reservation is the end of the wait in us; r, s and what was settled, or v for none; of each limit the end of
---- its debt in us, and of its record when it began and how much was given back.
+--- The receipt of a reservation is the end of the wait in us; r, s and what was settled, or v for none; of each limit
+--- the end of its debt in us, and of its record when it began and how much was given back.
 ---
 ---@contract dup-only  an error half-way leaves what was spent, and the repeat spends it once more
 ---@retry    safe  a repeat finds the receipt

@@ -1,8 +1,9 @@
 --- Settle ends a reservation: it gives back what was not used, or spends what was used beyond it.
 ---
 --- What has flowed back since the reservation is not given back, or what will have until a later reservation has
---- waited: more would pass than the burst and the rate allow. Nor is anything of a limit that was reset, or whose record
---- is gone. See reserve.lua for the receipt. Without one the script leaves one, so that a late reserve does nothing.
+--- waited: more would pass than the burst and the rate allow. Nor is anything of a limit that was reset, or whose
+--- record is gone. See reserve.lua for the receipt. Without one the script leaves one, so that a late reserve does
+--- nothing.
 ---
 ---@contract dup-only  the receipt is written first: a refund that cannot be stored is lost
 ---@retry    safe  a repeat finds the receipt settled

@@ -33,8 +33,9 @@ func (b *body) checkSlots() {
 						slots = "two slots, unless they are equal"
 					}
 					b.at(key, "K009", fmt.Sprintf("the key is placed by %s, and that of line %d by %s: %s",
-						spokenTag(tag), p.key.Extent().Start.Line, spokenTag(p.tag), slots), "a Redis Cluster refuses a call "+
-						"with keys of two slots: give them one hash tag, as in {user}:a and {user}:b")
+						spokenTag(tag), p.key.Extent().Start.Line, spokenTag(p.tag), slots),
+						"a Redis Cluster refuses a call with keys of two slots: give them one hash tag, "+
+							"as in {user}:a and {user}:b")
 				}
 			}
 			if len(before) < manyKeys {

@@ -24,8 +24,8 @@ func (l Level) String() string {
 
 // warnings are the rules for what works, and is likely to hurt. All others are errors.
 var warnings = []string{
-	"B001", "B002", "B003", "C003", "E001", "E002", "E003", "H008", "H011", "J001", "K001", "K004", "K005", "K009", "N001",
-	"N002", "N003", "P001", "P002",
+	"B001", "B002", "B003", "C003", "E001", "E002", "E003", "H008", "H011", "J001", "K001", "K004", "K005", "K009",
+	"N001", "N002", "N003", "P001", "P002",
 	"R002", "R004", "R005", "R008", "U002", "W001", "W002", "W003", "W004",
 }
 
