@@ -15,10 +15,10 @@ import (
 var ackSource string
 
 // AckSHA is the SHA-1 of ack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const AckSHA = "b65a94b4b1ad33ca3d8cea6c118b3ffce2128a8d"
+const AckSHA = "72b83dfc39736c01300ad1722bc2ae6977c9d6dd"
 
 // AckGuardedSHA is the SHA-1 of guard.lua and ack.lua joined, which runs under lua.Guard.
-const AckGuardedSHA = "2da1cb5cad15915f410defdafc1c5f4caaa685e9"
+const AckGuardedSHA = "659889652b7e59b01b9141b9d91a6a9d20c0fbe2"
 
 // AckScript is scripts/queue/ack.lua.
 var AckScript = lua.Script{

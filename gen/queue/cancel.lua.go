@@ -15,10 +15,10 @@ import (
 var cancelSource string
 
 // CancelSHA is the SHA-1 of cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const CancelSHA = "3fde85ce6943548aeb32fb3d039f44b71314f684"
+const CancelSHA = "f44ad8b2ec7e80ecb9bd61afdf566f0f40f2cdad"
 
 // CancelGuardedSHA is the SHA-1 of guard.lua and cancel.lua joined, which runs under lua.Guard.
-const CancelGuardedSHA = "02ecdaa54b406bf023b8c95766f6c8085436f332"
+const CancelGuardedSHA = "4f818b9431c776e76d40ae9a78413a003f12917f"
 
 // CancelScript is scripts/queue/cancel.lua.
 var CancelScript = lua.Script{

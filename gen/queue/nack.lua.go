@@ -15,10 +15,10 @@ import (
 var nackSource string
 
 // NackSHA is the SHA-1 of nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const NackSHA = "7aecb371194ed036232c4394278acaa8ddc65c8b"
+const NackSHA = "5dbeba04608ef9029fb4dfbfd9a1af01b88ae157"
 
 // NackGuardedSHA is the SHA-1 of guard.lua and nack.lua joined, which runs under lua.Guard.
-const NackGuardedSHA = "c0b9ced995aa557afd3b4e24671e9a74bfe9e76e"
+const NackGuardedSHA = "a06526c8557b9c30b2b5c93122a643c612be979a"
 
 // NackScript is scripts/queue/nack.lua.
 var NackScript = lua.Script{

@@ -15,7 +15,7 @@ import (
 var reclaimSource string
 
 // ReclaimSHA is the SHA-1 of reclaim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const ReclaimSHA = "4e1c8698566fa60da5191870fbeecab92a0d69e6"
+const ReclaimSHA = "502e98f9a791473efd10052d1af3686f014f8dc8"
 
 // ReclaimScript is scripts/queue/reclaim.lua.
 var ReclaimScript = lua.Script{

@@ -16,10 +16,10 @@ import (
 var trimSource string
 
 // TrimSHA is the SHA-1 of trim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const TrimSHA = "2231583a1208fe5e71ecc74c3a40dfbddca78c44"
+const TrimSHA = "2b08dfe31d647fec446f842d714cc39305a7128f"
 
 // TrimGuardedSHA is the SHA-1 of guard.lua and trim.lua joined, which runs under lua.Guard.
-const TrimGuardedSHA = "6be7b0eafe9c917246b6ab74f7c21268e704bfb7"
+const TrimGuardedSHA = "8da1fe0c607788f7e338cedd3947f8cb63032bda"
 
 // TrimScript is scripts/queue/trim.lua.
 var TrimScript = lua.Script{
