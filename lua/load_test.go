@@ -8,11 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/testkit/lab"
-
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/luatomic/luatomic/internal/testkit/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
 )

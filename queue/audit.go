@@ -2,12 +2,18 @@ package queue
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	queuescript "github.com/luatomic/luatomic/gen/queue"
+	"github.com/luatomic/luatomic/lua"
 )
 
 // Audited is what an audit found. A queue becomes inconsistent when something other than this package changes its keys:
@@ -209,4 +215,89 @@ func bytesOf(text string) int64 {
 		return -1
 	}
 	return n
+}
+
+// typed is a key and the type of its value.
+type typed struct{ key, kind string }
+
+// plainError describes the refusal of a plain command as the runtime describes the refusal of a script: the error of a
+// wrong type names the key and both types, if a search of at most a second finds them. Other errors stay as they are.
+func plainError(ctx context.Context, client lua.Client, err error, keys ...typed) error {
+	if _, script := err.(*lua.Error); script || !redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for _, k := range keys {
+		if held, failed := client.Type(ctx, k.key).Result(); failed == nil && held != "none" && held != k.kind {
+			return fmt.Errorf("%w: key %q holds a %s, not a %s: %w", lua.ErrWrongType, k.key, held, k.kind, err)
+		}
+	}
+	return fmt.Errorf("%w: %w", lua.ErrWrongType, err)
+}
+
+// typed returns the keys that an audit reads, with their types.
+func (q *Queue) typed() []typed {
+	k := &q.keys
+	return []typed{
+		{k.Ready, "list"}, {k.Scheduled, "zset"}, {k.Bodies, "hash"}, {k.Leases, "zset"}, {k.Failures, "hash"},
+		{k.Dead, "zset"}, {k.Unique, "hash"}, {k.Expiry, "zset"}, {k.Control, "hash"}, {k.Options, "hash"},
+		{k.Finished, "zset"},
+	}
+}
+
+const (
+	maxSuspects = 100 // in one script
+	maxNamed    = 100 // ids in Audited
+)
+
+// judge runs the script, which checks each suspect again and repairs it in the same step. It calls f for each confirmed
+// suspect.
+func (a *audit) judge(
+	ctx context.Context, suspects []queuescript.MendSuspect, f func(s queuescript.MendSuspect, verdict int64),
+) error {
+	// A scan can return an item twice.
+	slices.SortFunc(suspects, func(x, y queuescript.MendSuspect) int {
+		return strings.Compare(x.ID+"\n"+x.Name, y.ID+"\n"+y.Name)
+	})
+	size := func(s queuescript.MendSuspect) int { return len(s.ID) + len(s.Name) }
+	for chunk := range chunks(slices.Compact(suspects), maxSuspects, size) {
+		r, err := queuescript.Mend(ctx, a.queue.client, a.params(noBytes, -1, chunk))
+		switch {
+		case errors.Is(err, lua.ErrTooLarge): // the others are judged
+			a.tooLong = err
+			continue
+		case err != nil:
+			return err
+		}
+		for i, verdict := range r.Verdicts {
+			if verdict != 0 && i < len(chunk) {
+				f(chunk[i], verdict)
+				a.countRepaired()
+			}
+		}
+	}
+	return nil
+}
+
+func (a *audit) countRepaired() {
+	if a.repair {
+		a.out.Repaired++
+	}
+}
+
+// appendNamed adds an id to ids, up to maxNamed of them.
+func appendNamed(ids []string, id string) []string {
+	if len(ids) < maxNamed {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// params returns the parameters of one repair: the suspects, and the size of the dead set as it was read and as it
+// should be.
+func (a *audit) params(from string, to int64, suspects []queuescript.MendSuspect) queuescript.MendParams {
+	p := a.queue.repairParams()
+	p.Mend, p.From, p.To, p.Suspects = a.repair, from, to, suspects
+	return p
 }

@@ -14,29 +14,11 @@ import (
 	"github.com/luatomic/luatomic/lua"
 )
 
-// ErrNameHeld reports that a dead job was not requeued, because another job holds its unique name.
-var ErrNameHeld = errors.New("luatomic: another job holds the unique name; requeue when that one is done, or cancel " +
-	"one")
-
 // maxPassed bounds the jobs that one Requeue without ids skips because other jobs hold their names.
 const maxPassed = 10_000
 
 // NameHeld is a job that stays dead, and the job that holds its unique name.
 type NameHeld struct{ ID, Holder string }
-
-// NameHeldError lists the jobs that a Requeue has left dead. It matches ErrNameHeld. The call succeeded for the others.
-type NameHeldError struct{ Jobs []NameHeld }
-
-func (e *NameHeldError) Error() string {
-	first := e.Jobs[0]
-	if len(e.Jobs) == 1 {
-		return fmt.Sprintf("%v: job %q, held by %q", ErrNameHeld, first.ID, first.Holder)
-	}
-	return fmt.Sprintf("%v: %d jobs, the first %q, held by %q", ErrNameHeld, len(e.Jobs), first.ID, first.Holder)
-}
-
-// Is matches ErrNameHeld.
-func (e *NameHeldError) Is(target error) bool { return target == ErrNameHeld }
 
 // Requeue makes dead jobs ready again, with no failures counted, and returns how many. It skips ids that are not dead.
 // A job holds its unique name again, from now until it is acked, cancelled or dead, whatever its UniqueTTL. While

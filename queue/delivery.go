@@ -98,24 +98,6 @@ func (d *Delivery) Extend(ctx context.Context, lease time.Duration) error {
 	return d.queue.Extend(ctx, lease, d)
 }
 
-// LeaseLostError lists the deliveries of a call whose lease was lost. It matches ErrLeaseLost. The call succeeded
-// for the other deliveries.
-type LeaseLostError struct {
-	IDs []string
-
-	deliveries []*Delivery
-}
-
-func (e *LeaseLostError) Error() string {
-	if len(e.IDs) == 1 {
-		return fmt.Sprintf("luatomic: lease lost: job %q; %s", e.IDs[0], leaseCure)
-	}
-	return fmt.Sprintf("luatomic: lease lost: %d jobs, the first %q; %s", len(e.IDs), e.IDs[0], leaseCure)
-}
-
-// Is matches ErrLeaseLost.
-func (e *LeaseLostError) Is(target error) bool { return target == ErrLeaseLost }
-
 // lostError returns the error for the deliveries whose verdict is 0, and nil if there are none.
 func lostError(ds []*Delivery, verdicts []int64) error {
 	var e LeaseLostError
@@ -307,3 +289,10 @@ func apart(errs []error) (out []error) {
 	}
 	return out
 }
+
+// expired reports whether the job has expired.
+func (d *Delivery) expired() bool { return !d.expires.IsZero() && time.Until(d.expires) <= 0 }
+
+// mayRun reports whether the job has certainly not expired, however long the request of its take was on its way. A job
+// that may not run and has not certainly expired is returned: the next take reads the server's clock again.
+func (d *Delivery) mayRun() bool { return d.mayExpire.IsZero() || time.Until(d.mayExpire) > 0 }

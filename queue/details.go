@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -14,9 +13,6 @@ import (
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/lua"
 )
-
-// ErrTimeout is the cause that ends the context of a handler that has run for Job.Timeout.
-var ErrTimeout = errors.New("luatomic: the handler ran longer than the job's Timeout")
 
 // Details are what a delivered job has beside its body. The fields are those of the same names in Job.
 type Details struct {

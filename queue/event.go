@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math"
 	"time"
-
-	"github.com/luatomic/luatomic/lua"
 )
 
 // Outcome says what became of a delivery.
@@ -49,38 +47,6 @@ type Event struct {
 	// Err is the handler's error. It is nil for a job that was acked without an error, and for a job that no handler
 	// had. An error that matches ErrSnoozed or ErrDeclined is no failure.
 	Err error
-}
-
-// JobError is what OnError gets when a handler has failed, or has declined a job, and the job is settled: the error,
-// the job, and what became of it.
-type JobError struct {
-	// Tag is Options.Tag: two queues with the same name can differ by it.
-	Queue, Tag, ID, Kind string
-	Attempt              int
-	// Outcome is what became of the job. It is OutcomeLost if the job could not be settled because the server did not
-	// answer. Retry is the delay before the next delivery of a job that is retried.
-	Outcome Outcome
-	Retry   time.Duration
-	// Err is the handler's error, a *lua.PanicError if it panicked.
-	Err error
-	// Declined is how many jobs of this kind the consumer has declined for this reason, this one included. It is 0 for
-	// a failure.
-	Declined int
-
-	unknown bool // no reply said that the lease is lost
-}
-
-func (e *JobError) Error() string {
-	kind := ""
-	if e.Kind != "" {
-		kind = fmt.Sprintf(" of kind %q", e.Kind)
-	}
-	text := fmt.Sprintf("luatomic: queue %q: job %q%s, attempt %d: %v; %s",
-		e.Queue, e.ID, kind, e.Attempt, e.Err, e.follows())
-	if p := new(lua.PanicError); errors.As(e.Err, &p) {
-		text += "\n" + string(p.Stack)
-	}
-	return text
 }
 
 func (e *JobError) follows() string {

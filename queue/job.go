@@ -14,8 +14,8 @@ import (
 // Job is one piece of work to push.
 type Job struct {
 	// ID identifies the job. A queue has each id once, and knows it for Options.Receipt after the end of its job: until
-	// then a job with this id is a duplicate. Empty means a new id, which begins with a point and sorts by its time. An ID
-	// of the caller may not begin with one. At most 128 bytes.
+	// then a job with this id is a duplicate. Empty means a new id, which begins with a point and sorts by its time. An
+	// ID of the caller may not begin with one. At most 128 bytes.
 	ID string
 	// Body is the payload. Delivery.Body has the same bytes.
 	Body []byte
@@ -144,3 +144,8 @@ func scoreOf(t time.Time) int64 {
 
 // A time of 0 ms means none, so earliest is 1 ms. latest is the last time that a score holds exactly.
 var earliest, latest = time.UnixMilli(1), time.UnixMilli(1<<53 - 1)
+
+// bare reports whether the job is only a body.
+func (j *Job) bare() bool {
+	return j.ID == "" && j.At.IsZero() && j.Delay == 0 && j.Unique == "" && j.UniqueTTL == 0 && j.plain()
+}

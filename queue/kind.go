@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -10,9 +9,6 @@ import (
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/lua"
 )
-
-// ErrUnknownKind is why a Mux declines a job: it does not serve its kind.
-var ErrUnknownKind = errors.New("luatomic: no handler serves this kind of job")
 
 // Kind is a kind of job with the type of its body. A program declares each kind once, as a variable.
 type Kind[T any] struct {

@@ -1,7 +1,12 @@
 package queue
 
 import (
+	"errors"
+	"fmt"
+	"iter"
 	"time"
+
+	"github.com/luatomic/luatomic/lua"
 
 	queuescript "github.com/luatomic/luatomic/gen/queue"
 )
@@ -119,3 +124,46 @@ func (q *Queue) repairParams() queuescript.MendParams {
 		Finished: k.Finished,
 	}
 }
+
+// Layout is the version of the keys and formats of a queue that this package reads and writes. docs/layout.md lists
+// them.
+const Layout = 1
+
+// layoutError adds the cure to the error of a script that found a later layout.
+func layoutError(err error) error {
+	var refused *lua.Error
+	if errors.As(err, &refused) && refused.Outcome == lua.ErrRefused && refused.Code == "LAYOUT" {
+		return fmt.Errorf("%w than %d, which is all that this program knows: update luatomic: %w", ErrLayout,
+			Layout, err)
+	}
+	return err
+}
+
+// maxIDs bounds the bytes of the ids in one call. Only another program pushes jobs with ids so long that it matters.
+const maxIDs = MaxBatchBytes / 2
+
+// chunks yields the items in chunks for one call each, as first has them.
+func chunks[T any](items []T, n int, size func(T) int) iter.Seq[[]T] {
+	return func(yield func([]T) bool) {
+		for more := true; more && len(items) > 0; {
+			chunk := first(items, n, size)
+			more, items = yield(chunk), items[len(chunk):]
+		}
+	}
+}
+
+// first returns the items of the first call: at most n, and at most maxIDs bytes unless it is one. So an id that no
+// call can name is refused alone.
+func first[T any](items []T, n int, size func(T) int) []T {
+	end, sum := 1, size(items[0])
+	for ; end < min(len(items), n) && sum+size(items[end]) <= maxIDs; end++ {
+		sum += size(items[end])
+	}
+	return items[:end:end]
+}
+
+// idSize is the size of a delivery among those of a call.
+func idSize(d *Delivery) int { return len(d.ID) }
+
+// textSize is the size of an id among those of a call.
+func textSize(id string) int { return len(id) }

@@ -221,11 +221,6 @@ func unanswered(err error) bool {
 	return errors.As(err, &e) && (e.Code == "" || e.Outcome == lua.ErrOutcomeUnknown)
 }
 
-// ErrDataLost says that the server has lost what it had.
-var ErrDataLost = errors.New("the server has lost data: it does not have the last report of this process, so jobs " +
-	"that were there may be gone; causes are a restart without persistence, a failover, an eviction and FLUSHALL: " +
-	"luatomic doctor checks the settings")
-
 // sayLost passes a loss to the consumers.
 func (p *presence) sayLost(ctx context.Context) {
 	p.mu.Lock()

@@ -158,3 +158,71 @@ func encodedSize(j *Job) int {
 	}
 	return n
 }
+
+// allBare reports whether the jobs are only bodies, and also small enough a batch for the long script. The long script
+// takes them when the queue has a limit, and the errors for too large a batch are its errors.
+func (q *Queue) allBare(jobs []Job) bool {
+	size := 0
+	for i := range jobs {
+		if !jobs[i].bare() {
+			return false
+		}
+		size += encodedSize(&jobs[i])
+	}
+	return len(jobs) == 1 || len(jobs) > 1 && len(jobs) <= MaxBatch && size <= q.batchBytes()
+}
+
+// pushBare adds ready jobs with new ids. If the queue has a limit, pushBare adds none and limited is true.
+func (q *Queue) pushBare(ctx context.Context, jobs []Job) (out Pushed, limited bool, err error) {
+	ids := make([]string, len(jobs))
+	for i := range jobs {
+		if ids[i], err = idOf(&jobs[i]); err != nil {
+			return Pushed{}, false, q.wrap("push to", err)
+		}
+	}
+	ctx, cancel := withinReceipt(ctx, ownReceipt)
+	defer cancel()
+	var now time.Time
+	if len(jobs) == 1 {
+		limited, now, err = q.sendOne(ctx, ids[0], jobs[0].Body)
+	} else {
+		limited, now, err = q.sendBare(ctx, ids, jobs)
+	}
+	if err != nil {
+		return Pushed{}, false, q.wrap("push to", err)
+	}
+	if limited {
+		q.limited.set(time.Now())
+		return Pushed{}, true, nil
+	}
+	register(ctx, q)
+	return Pushed{IDs: ids, Ready: len(ids), Now: now}, false, nil
+}
+
+func (q *Queue) sendBare(ctx context.Context, ids []string, jobs []Job) (limited bool, now time.Time, err error) {
+	p := q.pushBareParams()
+	p.Jobs = make([]queuescript.PushBareJob, len(jobs))
+	for i := range jobs {
+		p.Jobs[i].ID, p.Jobs[i].Body = ids[i], jobs[i].Body
+	}
+	r, err := queuescript.PushBare(ctx, q.client, p)
+	return r.Limited, r.Now, err
+}
+
+const (
+	// ownReceipt is how long the server remembers a call under a token that the call itself has made, and a finished
+	// job.
+	ownReceipt = time.Minute
+	// unboundedCall is longer than the time for which the runtime repeats a call whose context has no deadline.
+	unboundedCall = 15 * time.Second
+)
+
+func (q *Queue) sendOne(ctx context.Context, id string, body []byte) (limited bool, now time.Time, err error) {
+	p := q.pushOneParams()
+	p.ID, p.Body = id, body
+	r, err := queuescript.PushOne(ctx, q.client, p)
+	return r.Limited, r.Now, err
+}
+
+func (b *belief) set(now time.Time)     { b.until.Store(now.Add(time.Second).UnixNano()) }
+func (b *belief) is(now time.Time) bool { return now.UnixNano() < b.until.Load() }

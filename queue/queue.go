@@ -1,10 +1,11 @@
 package queue
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"time"
 
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/keeper"
 	"github.com/luatomic/luatomic/internal/keys"
 	"github.com/luatomic/luatomic/internal/send"
@@ -21,18 +22,7 @@ const (
 // defaultDead is how many dead jobs a queue keeps.
 const defaultDead = 10_000
 
-// ErrFull reports that a push would exceed the limit of the queue; see Queue.SetLimit.
-var ErrFull = errors.New("luatomic: queue is full: its limit is reached; consume jobs, or raise it with SetLimit or " +
-	"luatomic queue limit")
-
-// ErrLeaseLost reports that a delivery no longer belongs to the worker: its lease ended and the job was reclaimed, or
-// the worker returned the job before.
-var ErrLeaseLost = errors.New("luatomic: lease lost: " + leaseCure)
-
 const leaseCure = "another worker may have the job; raise queue.Options.Lease, or extend in time"
-
-// ErrCancelled is the cause that ends the context of a handler whose job was cancelled; see Queue.Cancel.
-var ErrCancelled = errors.New("luatomic: job cancelled")
 
 // Options are the settings of a Queue. The zero value is ready to use.
 type Options struct {
@@ -120,4 +110,35 @@ func (q *Queue) Name() string { return q.name }
 // wrap puts what the call tried, such as "push to", and the name of the queue before an error.
 func (q *Queue) wrap(what string, err error) error {
 	return fmt.Errorf("luatomic: %s %q: %w", what, q.name, layoutError(err))
+}
+
+// Pause stops the queue from giving out jobs, for every consumer. Pushes, promotes and the work on leased jobs
+// continue. After a lost reply Pause, Resume and SetLimit repeat themselves for at most 50 s. A copy of a request that
+// arrives after a later call changes nothing. One script. Keys: c, w, i. Cost: O(1).
+func (q *Queue) Pause(ctx context.Context) error { return q.set(ctx, queuescript.ControlPauseOn, -1) }
+
+// Resume ends a pause and notifies one waiting consumer. One script. Keys: c, w, i. Cost: O(1).
+func (q *Queue) Resume(ctx context.Context) error { return q.set(ctx, queuescript.ControlPauseOff, -1) }
+
+// SetLimit sets the limit for the number of jobs that are ready, scheduled or leased. It holds for every producer: a
+// push that would exceed it fails with ErrFull. Zero removes the limit. A limit below zero or of 2^53 and more is
+// lua.ErrOutOfRange. Existing jobs stay. One script. Keys: c, w, i. Cost: O(1).
+func (q *Queue) SetLimit(ctx context.Context, jobs int) error {
+	if jobs < 0 {
+		return q.wrap("set the limit of", &lua.RangeError{Field: "jobs", Value: fmt.Sprint(jobs), Min: "0"})
+	}
+	return q.set(ctx, queuescript.ControlPauseKeep, int64(jobs))
+}
+
+func (q *Queue) set(ctx context.Context, pause queuescript.ControlPause, limit int64) error {
+	p := queuescript.ControlParams{Control: q.keys.Control, Wake: q.keys.Wake, Pause: pause, Limit: limit}
+	err := q.once(ctx, func(ctx context.Context, receipt string) error {
+		p.Receipt = receipt
+		_, err := queuescript.Control(ctx, q.client, p)
+		return err
+	})
+	if err != nil {
+		return q.wrap("change the settings of", err)
+	}
+	return nil
 }

@@ -9,13 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/testkit/lab"
-
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/luatomic/luatomic/internal/launch"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
 )
 
 // clockStep is the coarsest step of the server's clock.

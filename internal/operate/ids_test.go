@@ -5,12 +5,11 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/luatomic/luatomic/internal/testkit/lab"
-
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/luatomic/luatomic/internal/operate"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
 	"github.com/luatomic/luatomic/luatomictest"
 )
 

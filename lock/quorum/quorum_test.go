@@ -9,12 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/luatomic/luatomic/internal/testkit/lab"
-
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	lockscript "github.com/luatomic/luatomic/gen/lock"
+	"github.com/luatomic/luatomic/internal/testkit/lab"
 	"github.com/luatomic/luatomic/lock"
 	"github.com/luatomic/luatomic/lock/quorum"
 	"github.com/luatomic/luatomic/lua"

@@ -129,7 +129,7 @@ func TestDoctorOnACluster(t *testing.T) {
 		require.NoError(t, node.Client().ConfigSet(t.Context(), "appendonly", "yes").Err())
 	}
 	c := (&env{t: t, url: "redis://" + cluster.Addrs()[0]}).run("doctor").exits(exitDone)
-	require.Len(t, c.objects(), 3*9+9)
+	require.Len(t, c.objects(), 3*9+10)
 }
 
 func TestDoctorOfAReplica(t *testing.T) {

@@ -32,7 +32,7 @@ func TestSampleAndVerdictsFit(t *testing.T) {
 func TestTableCountsWhatWasJudged(t *testing.T) {
 	t.Parallel()
 	s := &sampled{scripts: 1, stopped: 1, repos: []string{"o/r"}, files: luagen.VetSources([]luagen.Source{
-		{File: "a.lua", Text: "redis.call('DEL', 'x')\nredis.call('DEL', 'y')\nreturn z\n"}}, nil)}
+		{File: "a.lua", Text: "redis.call('DEL', '{a}x')\nredis.call('DEL', '{a}y')\nreturn z\n"}}, nil)}
 	verdicts := map[place]bool{{"o/r", "a.lua", "1:19", "K001"}: true, {"o/r", "a.lua", "3:8", "G002"}: false}
 	var b bytes.Buffer
 	s.table(&b, verdicts)

@@ -3,18 +3,13 @@ package queue
 import (
 	"context"
 	"crypto/rand"
+	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
 	queuescript "github.com/luatomic/luatomic/gen/queue"
-)
-
-const (
-	// ownReceipt is how long the server remembers a call under a token that the call itself has made, and a finished
-	// job.
-	ownReceipt = time.Minute
-	// unboundedCall is longer than the time for which the runtime repeats a call whose context has no deadline.
-	unboundedCall = 15 * time.Second
+	"github.com/luatomic/luatomic/internal/exact"
 )
 
 // withinReceipt ends the attempts of a call while the server still remembers it: after five sixths of keep, the time
@@ -39,20 +34,26 @@ func (q *Queue) once(ctx context.Context, call func(ctx context.Context, receipt
 	return call(within, q.keys.Receipt(rand.Text()[:16]))
 }
 
-// bare reports whether the job is only a body.
-func (j *Job) bare() bool {
-	return j.ID == "" && j.At.IsZero() && j.Delay == 0 && j.Unique == "" && j.UniqueTTL == 0 && j.plain()
-}
-
-func (q *Queue) sendOne(ctx context.Context, id string, body []byte) (limited bool, now time.Time, err error) {
-	p := q.pushOneParams()
-	p.ID, p.Body = id, body
-	r, err := queuescript.PushOne(ctx, q.client, p)
-	return r.Limited, r.Now, err
-}
-
 // belief is a fact from a reply, which counts for a second.
 type belief struct{ until atomic.Int64 }
 
-func (b *belief) set(now time.Time)     { b.until.Store(now.Add(time.Second).UnixNano()) }
-func (b *belief) is(now time.Time) bool { return now.UnixNano() < b.until.Load() }
+// tokenError adds the cure to the refusal of a token that belongs to other jobs.
+func tokenError(err error) error {
+	if errors.Is(err, queuescript.ErrPushReused) || errors.Is(err, queuescript.ErrPushManyReused) {
+		return fmt.Errorf("%w: %w", ErrTokenReused, err)
+	}
+	return err
+}
+
+// addJobs adds a queue and its jobs, whose ids are set. It has what a job is: its place, id, kind, unique name and
+// body. It leaves out what a program that repeats the push works out anew: times, limits and headers such as a trace
+// context.
+func addJobs(to exact.Sum, ready string, jobs []Job) {
+	to.Add(ready)
+	to.Count(len(jobs))
+	for i := range jobs {
+		j := &jobs[i]
+		to.Add(j.ID, j.Kind, j.Unique)
+		to.AddBytes(j.Body)
+	}
+}
