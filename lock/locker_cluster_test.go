@@ -108,7 +108,7 @@ func TestTenThousandLeasesAreKeptByOneGoroutine(t *testing.T) {
 	}
 	stack := make([]byte, 64<<20)
 	stack = stack[:runtime.Stack(stack, true)]
-	mine := strings.Count(string(stack), "lease.(*server).run(")
+	mine := strings.Count(string(stack), "keeper.(*server).run(")
 	require.Positive(t, mine, "the keeper has another name")
 	start, cpu := time.Now(), serverCPU(t, c)
 	before := lab.Calls(t, c)["evalsha"]

@@ -158,3 +158,25 @@ func TestNoSixLinesAreWrittenTwice(t *testing.T) {
 	}
 	require.NotEmpty(t, where)
 }
+
+// What two sources have in common is a fragment: no six lines of code stand in both.
+func TestNoSixLinesStandInTwoSources(t *testing.T) {
+	t.Parallel()
+	first := map[string]string{}
+	for _, f := range ours(t) {
+		var code []string
+		for _, line := range f.own() {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "--") {
+				code = append(code, line)
+			}
+		}
+		for i := range len(code) - 5 {
+			six := strings.Join(code[i:i+6], "\n")
+			if other := cmp.Or(first[six], f.path); other != f.path {
+				t.Errorf("%s and %s share these lines: make them a fragment\n%s", other, f.path, six)
+			}
+			first[six] = f.path
+		}
+	}
+	require.Greater(t, len(first), 1000)
+}

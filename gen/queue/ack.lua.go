@@ -15,10 +15,10 @@ import (
 var ackSource string
 
 // AckSHA is the SHA-1 of ack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const AckSHA = "72b83dfc39736c01300ad1722bc2ae6977c9d6dd"
+const AckSHA = "cef5a02aca1861d8557ff91649366d7a4047e8c8"
 
 // AckGuardedSHA is the SHA-1 of guard.lua and ack.lua joined, which runs under lua.Guard.
-const AckGuardedSHA = "659889652b7e59b01b9141b9d91a6a9d20c0fbe2"
+const AckGuardedSHA = "4c6bf281101a1a25d81765aa60d594730f4f2261"
 
 // AckScript is scripts/queue/ack.lua.
 var AckScript = lua.Script{

@@ -15,10 +15,10 @@ import (
 var cancelSource string
 
 // CancelSHA is the SHA-1 of cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const CancelSHA = "f44ad8b2ec7e80ecb9bd61afdf566f0f40f2cdad"
+const CancelSHA = "6bcc9c70830e344ba95b51fe08a1bf9c186c9638"
 
 // CancelGuardedSHA is the SHA-1 of guard.lua and cancel.lua joined, which runs under lua.Guard.
-const CancelGuardedSHA = "4f818b9431c776e76d40ae9a78413a003f12917f"
+const CancelGuardedSHA = "5bf428fb00c59ac5ecac56b8015b0783c46ca8f1"
 
 // CancelScript is scripts/queue/cancel.lua.
 var CancelScript = lua.Script{

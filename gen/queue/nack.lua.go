@@ -15,10 +15,10 @@ import (
 var nackSource string
 
 // NackSHA is the SHA-1 of nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const NackSHA = "5dbeba04608ef9029fb4dfbfd9a1af01b88ae157"
+const NackSHA = "f327ad193d0b002f5fc31b0cbbb18b3925f566b4"
 
 // NackGuardedSHA is the SHA-1 of guard.lua and nack.lua joined, which runs under lua.Guard.
-const NackGuardedSHA = "a06526c8557b9c30b2b5c93122a643c612be979a"
+const NackGuardedSHA = "77229685b5c004fe0b04c8e6e27810a08d84bb2c"
 
 // NackScript is scripts/queue/nack.lua.
 var NackScript = lua.Script{

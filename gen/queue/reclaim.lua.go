@@ -15,7 +15,7 @@ import (
 var reclaimSource string
 
 // ReclaimSHA is the SHA-1 of reclaim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const ReclaimSHA = "502e98f9a791473efd10052d1af3686f014f8dc8"
+const ReclaimSHA = "53ea5451e796389c3744c58b04dee9c69f7fdf2c"
 
 // ReclaimScript is scripts/queue/reclaim.lua.
 var ReclaimScript = lua.Script{

@@ -16,10 +16,10 @@ import (
 var trimSource string
 
 // TrimSHA is the SHA-1 of trim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const TrimSHA = "2b08dfe31d647fec446f842d714cc39305a7128f"
+const TrimSHA = "d9ec0ee8aeba6940e2b63aca391ed8bb6ff45a79"
 
 // TrimGuardedSHA is the SHA-1 of guard.lua and trim.lua joined, which runs under lua.Guard.
-const TrimGuardedSHA = "8da1fe0c607788f7e338cedd3947f8cb63032bda"
+const TrimGuardedSHA = "690eaa19d133bc1e49eac00c94c6480a07509bd1"
 
 // TrimScript is scripts/queue/trim.lua.
 var TrimScript = lua.Script{

@@ -78,8 +78,7 @@ end
 
 -- The messages go out although a row has failed. The caller sends the rows again then, one by one.
 for _, channel in ipairs(channels) do
-  local verb, message = sharded[channel] == '1' and 'SPUBLISH' or 'PUBLISH', table.concat(messages[channel])
-  local sent = redis.pcall(verb, channel, message)
+  --< part/publish.lua
   if type(sent) == 'table' then
     for _, place in ipairs(places[channel]) do
       local record = KEYS[place]

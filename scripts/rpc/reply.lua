@@ -87,8 +87,7 @@ end
 
 -- The messages go out although a row has failed. The node sends the rows again then, one by one.
 for _, channel in ipairs(channels) do
-  local verb, message = sharded[channel] == '1' and 'SPUBLISH' or 'PUBLISH', table.concat(messages[channel])
-  local sent = redis.pcall(verb, channel, message)
+  --< part/publish.lua
   failed = type(sent) == 'table' and sent or failed
 end
 if failed then
