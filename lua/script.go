@@ -1,6 +1,13 @@
 // Package lua is the runtime under every function that luagen generates: it sends a script by its digest, loads it if
 // the server does not have it, retries it only if a retry is safe, and decodes the reply strictly.
 //
+// # For programs, and for generated code
+//
+// Programs use [Client], [Preload], [Batch] and [Future], [Guard], [Direct], [Opt] and [Some], [Codec], and the errors:
+// [Error], [Code], [SizeError], [RangeError], [PanicError] and what they match. The rest is for generated code alone:
+// [Call] and [NewCall], [Reply], [Run], [Queue], [Merge], and the fields of [Script], [Text], [Lines] and [Key]. luagen
+// of the same version writes it, so it may change between versions without notice.
+//
 // # Sending a call
 //
 // A generated function builds a [Call] (keys first, then arguments), and [Run] sends it as EVALSHA. By default go-redis
@@ -40,10 +47,10 @@
 //
 // # Hooks
 //
-// A hook of the client sees each attempt of a call, and [Args] shows its arguments. A hook may replace arguments of the
-// command: each attempt has its own. On a ClusterClient or a Ring, an attempt that goes out together with SCRIPT LOAD
-// or WAIT is sent by the client of its node, past the hooks of the ClusterClient or Ring. A hook that must see every
-// attempt is added to the clients of the nodes, by OnNewNode.
+// A hook of the client sees each attempt of a call as an EVALSHA with its arguments. A hook may replace arguments of
+// the command: each attempt has its own. On a ClusterClient or a Ring, an attempt that goes out together with SCRIPT
+// LOAD or WAIT is sent by the client of its node, past the hooks of the ClusterClient or Ring. A hook that must see
+// every attempt is added to the clients of the nodes, by OnNewNode.
 //
 // # What is checked before any I/O
 //
