@@ -179,7 +179,7 @@ func TestIDsThatAPushMakesHaveAFormOfTheirOwn(t *testing.T) {
 	var last string
 	for range 20 {
 		id := lab.Push(t, q, queue.Job{}).IDs[0]
-		require.Regexp(t, `^~[0-9a-v]{26}$`, id)
+		require.Regexp(t, `^\.[0-9a-v]{26}$`, id)
 		require.Greater(t, id, last)
 		last = id
 	}
