@@ -16,7 +16,7 @@ import (
 
 // madeMark begins each id that a call makes by itself. No caller chooses such an id, so the scripts tell by it how long
 // an id is known after the end of its job; see scripts/queue/part/mark_time.lua.
-const madeMark = "."
+const madeMark = ":"
 
 // madeText writes an id in 26 lowercase characters that sort as its bytes do.
 var madeText = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)

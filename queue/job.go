@@ -14,7 +14,7 @@ import (
 // Job is one piece of work to push.
 type Job struct {
 	// ID identifies the job. A queue has each id once, and knows it for Options.Receipt after the end of its job: until
-	// then a job with this id is a duplicate. Empty means a new id, which begins with a point and sorts by its time. An
+	// then a job with this id is a duplicate. Empty means a new id, which begins with a colon and sorts by its time. An
 	// ID of the caller may not begin with one. At most 128 bytes.
 	ID string
 	// Body is the payload. Delivery.Body has the same bytes.

@@ -179,20 +179,20 @@ func TestIDsThatAPushMakesHaveAFormOfTheirOwn(t *testing.T) {
 	var last string
 	for range 20 {
 		id := lab.Push(t, q, queue.Job{}).IDs[0]
-		require.Regexp(t, `^\.[0-9a-v]{26}$`, id)
+		require.Regexp(t, `^:[0-9a-v]{26}$`, id)
 		require.Greater(t, id, last)
 		last = id
 	}
-	_, err := q.Push(ctx, queue.Job{ID: ".chosen"})
+	_, err := q.Push(ctx, queue.Job{ID: ":chosen"})
 	require.ErrorIs(t, err, lua.ErrBadName)
-	require.ErrorContains(t, err, "begins with .")
+	require.ErrorContains(t, err, "begins with :")
 	require.ErrorContains(t, err, "leave ID empty")
 
 	s, err := queue.NewShards(c, "shards "+q.Name(), 2, nil)
 	require.NoError(t, err)
 	out, err := s.Push(ctx, make([]queue.Job, 5)...)
 	require.NoError(t, err)
-	require.True(t, strings.HasPrefix(out.IDs[4], "."))
+	require.True(t, strings.HasPrefix(out.IDs[4], ":"))
 	again, err := s.PushOnce(ctx, out.Token, make([]queue.Job, 5)...)
 	require.NoError(t, err)
 	require.Equal(t, out.IDs, again.IDs)

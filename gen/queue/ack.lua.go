@@ -15,10 +15,10 @@ import (
 var ackSource string
 
 // AckSHA is the SHA-1 of ack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const AckSHA = "cef5a02aca1861d8557ff91649366d7a4047e8c8"
+const AckSHA = "754b34367d8790dbba90b636c0f16b696dd2c1c7"
 
 // AckGuardedSHA is the SHA-1 of guard.lua and ack.lua joined, which runs under lua.Guard.
-const AckGuardedSHA = "4c6bf281101a1a25d81765aa60d594730f4f2261"
+const AckGuardedSHA = "7e93ed7b7850ddb105224fbcf47e47c0638bbc6b"
 
 // AckScript is scripts/queue/ack.lua.
 var AckScript = lua.Script{

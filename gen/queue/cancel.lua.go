@@ -15,10 +15,10 @@ import (
 var cancelSource string
 
 // CancelSHA is the SHA-1 of cancel.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const CancelSHA = "6bcc9c70830e344ba95b51fe08a1bf9c186c9638"
+const CancelSHA = "d330db7cf3d4977718404d8356041c2d8c545b6c"
 
 // CancelGuardedSHA is the SHA-1 of guard.lua and cancel.lua joined, which runs under lua.Guard.
-const CancelGuardedSHA = "5bf428fb00c59ac5ecac56b8015b0783c46ca8f1"
+const CancelGuardedSHA = "70476ef2a968f0e4c2b3cec4458037f71bc4d52e"
 
 // CancelScript is scripts/queue/cancel.lua.
 var CancelScript = lua.Script{

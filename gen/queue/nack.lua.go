@@ -15,10 +15,10 @@ import (
 var nackSource string
 
 // NackSHA is the SHA-1 of nack.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const NackSHA = "f327ad193d0b002f5fc31b0cbbb18b3925f566b4"
+const NackSHA = "0dad906dc34301c90fbaf12b8eac52e304413714"
 
 // NackGuardedSHA is the SHA-1 of guard.lua and nack.lua joined, which runs under lua.Guard.
-const NackGuardedSHA = "77229685b5c004fe0b04c8e6e27810a08d84bb2c"
+const NackGuardedSHA = "60ece917a67621d452cb2250be64a92477368650"
 
 // NackScript is scripts/queue/nack.lua.
 var NackScript = lua.Script{

@@ -15,7 +15,7 @@ import (
 var reclaimSource string
 
 // ReclaimSHA is the SHA-1 of reclaim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const ReclaimSHA = "53ea5451e796389c3744c58b04dee9c69f7fdf2c"
+const ReclaimSHA = "ddf19853ae424a2feec616a95c661298fc7f1eb7"
 
 // ReclaimScript is scripts/queue/reclaim.lua.
 var ReclaimScript = lua.Script{

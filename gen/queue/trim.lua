@@ -100,9 +100,9 @@ for i = 1, #found, 2 do
   -- A job that was buried while ready may have its entry still.
   local entry = string.find(redis.call('HGET', failures, id) or '', '^[bx]')
   redis.call('HDEL', failures, id .. '\n')
-  -- An id that a call made begins with a point and is known for a minute. One of the caller is known for known ms.
+  -- An id that a call made begins with a colon and is known for a minute. One of the caller is known for known ms.
   local at = now_ms
-  if string.byte(id) ~= 46 then
+  if string.byte(id) ~= 58 then
     kept_at = kept_at or string.format('%.0f', now_ms + known - 60000)
     at = kept_at
   end

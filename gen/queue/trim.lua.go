@@ -16,10 +16,10 @@ import (
 var trimSource string
 
 // TrimSHA is the SHA-1 of trim.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const TrimSHA = "d9ec0ee8aeba6940e2b63aca391ed8bb6ff45a79"
+const TrimSHA = "6c9b595840a325e662d53598392c7e80ad9f540e"
 
 // TrimGuardedSHA is the SHA-1 of guard.lua and trim.lua joined, which runs under lua.Guard.
-const TrimGuardedSHA = "690eaa19d133bc1e49eac00c94c6480a07509bd1"
+const TrimGuardedSHA = "6077c6fd9ee7fd95cc0483682fd1b8097d17a092"
 
 // TrimScript is scripts/queue/trim.lua.
 var TrimScript = lua.Script{

@@ -82,6 +82,7 @@ end
 
 -- The messages go out although a row has failed. The caller sends the rows again then, one by one.
 for _, channel in ipairs(channels) do
+  -- Publishes the messages of one channel together.
   local verb, message = sharded[channel] == '1' and 'SPUBLISH' or 'PUBLISH', table.concat(messages[channel])
   local sent = redis.pcall(verb, channel, message)
   if type(sent) == 'table' then

@@ -16,7 +16,7 @@ import (
 var callSource string
 
 // CallSHA is the SHA-1 of call.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const CallSHA = "d78bccdcc488b6274d718c76a63db7fededca5ae"
+const CallSHA = "18b9b131eaddfdfc68bfe89cf49e9d8b566daa9d"
 
 // CallScript is scripts/rpc/call.lua.
 var CallScript = lua.Script{
@@ -28,6 +28,8 @@ var CallScript = lua.Script{
 		{At: 2, File: "scripts/rpc/call.lua", Line: 1},
 		{At: 39, File: "scripts/part/now_ms.lua", Line: 1},
 		{At: 43, File: "scripts/rpc/call.lua", Line: 39},
+		{At: 85, File: "scripts/rpc/part/publish_all.lua", Line: 1},
+		{At: 88, File: "scripts/rpc/call.lua", Line: 82},
 	},
 	Retry:       lua.RetrySafe,
 	WritesAfter: 68,

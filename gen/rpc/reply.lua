@@ -93,6 +93,7 @@ end
 
 -- The messages go out although a row has failed. The node sends the rows again then, one by one.
 for _, channel in ipairs(channels) do
+  -- Publishes the messages of one channel together.
   local verb, message = sharded[channel] == '1' and 'SPUBLISH' or 'PUBLISH', table.concat(messages[channel])
   local sent = redis.pcall(verb, channel, message)
   failed = type(sent) == 'table' and sent or failed

@@ -16,7 +16,7 @@ import (
 var replySource string
 
 // ReplySHA is the SHA-1 of reply.lua, the digest that EVALSHA sends and SLOWLOG shows.
-const ReplySHA = "d8807c18695a31ef7440ccdc5cc1eaf5c777c3af"
+const ReplySHA = "d752acfff22b80fdb669f91f8c3dfd95386c480d"
 
 // ReplyScript is scripts/rpc/reply.lua.
 var ReplyScript = lua.Script{
@@ -28,6 +28,8 @@ var ReplyScript = lua.Script{
 		{At: 2, File: "scripts/rpc/reply.lua", Line: 1},
 		{At: 46, File: "scripts/rpc/part/head.lua", Line: 1},
 		{At: 52, File: "scripts/rpc/reply.lua", Line: 46},
+		{At: 96, File: "scripts/rpc/part/publish_all.lua", Line: 1},
+		{At: 99, File: "scripts/rpc/reply.lua", Line: 91},
 	},
 	Retry:       lua.RetrySafe,
 	WritesAfter: 67,

@@ -78,7 +78,7 @@ end
 
 -- The messages go out although a row has failed. The caller sends the rows again then, one by one.
 for _, channel in ipairs(channels) do
-  --< part/publish.lua
+  --< part/publish_all.lua
   if type(sent) == 'table' then
     for _, place in ipairs(places[channel]) do
       local record = KEYS[place]

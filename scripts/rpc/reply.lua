@@ -87,7 +87,7 @@ end
 
 -- The messages go out although a row has failed. The node sends the rows again then, one by one.
 for _, channel in ipairs(channels) do
-  --< part/publish.lua
+  --< part/publish_all.lua
   failed = type(sent) == 'table' and sent or failed
 end
 if failed then

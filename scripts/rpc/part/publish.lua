@@ -1,3 +1,6 @@
--- Publishes the messages of one channel together.
-local verb, message = sharded[channel] == '1' and 'SPUBLISH' or 'PUBLISH', table.concat(messages[channel])
-local sent = redis.pcall(verb, channel, message)
+-- In a cluster, a channel belongs to a slot.
+if shard == '1' then
+  redis.call('SPUBLISH', channel, message)
+else
+  redis.call('PUBLISH', channel, message)
+end
