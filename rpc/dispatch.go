@@ -199,8 +199,8 @@ func (b *Bus) seek(s *sending, w *waiter) (node string, err error) {
 			}
 		case rpcscript.DecideOutcomeLate:
 			if late++; late > 2 || s.Err() != nil {
-				return "", fmt.Errorf("luatomic: call %q: it arrived after its end and has not run: %w", w.method,
-					context.DeadlineExceeded)
+				return "", fmt.Errorf("luatomic: call %q: it arrived after its end and has not run: %w%s", w.method,
+					context.DeadlineExceeded, b.pending.whyUnsent(w))
 			}
 			_ = b.readClock(asking{s}, given)
 		case rpcscript.DecideOutcomeNoLease, rpcscript.DecideOutcomeNoSubscriber:
