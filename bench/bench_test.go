@@ -71,7 +71,7 @@ func TestTheCommandsOfThePageReachTheProgram(t *testing.T) {
 			run.Dir = ".."
 			out, err := run.CombinedOutput()
 			require.NoError(t, err, string(out))
-			require.Equal(t, "go run . run -rows "+m[1], strings.TrimSpace(string(out)), "of %s", file)
+			require.Equal(t, "go run -tags container . run -rows "+m[1], strings.TrimSpace(string(out)), "of %s", file)
 			require.True(t, slices.ContainsFunc(all, func(r contest) bool {
 				return regexp.MustCompile(m[1]).MatchString(r.name)
 			}), "%s names no row", m[0])

@@ -120,6 +120,11 @@ var cases = map[string][]string{
 	"lock_sem_release": {"nobody waits", "two dead waiters", "not held"},
 	"rpc_decide":       {"a live node", "again, away from a dead node"},
 	"rpc_bind":         {"from another node", "end it"},
+	"limit_allow":      {"new", "in use"},
+	"limit_allow_all":  {"one limit is new", "both are in use"},
+	"limit_reserve":    {"new", "one limit is in debt"},
+	"limit_settle":     {"a reservation", "without a receipt"},
+	"limit_level":      {"in debt", "whole"},
 }
 
 // countedRows are all rows. Those of the scripts are what the list of valid calls has at run time.
