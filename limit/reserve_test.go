@@ -73,6 +73,47 @@ func TestAReservationIsGivenBackOnce(t *testing.T) {
 }
 
 // What is given back can be spent at once.
+// reserved makes a reservation of n tokens at the scripts' own clock. cancel gives it back.
+func (s *clocked) reserved(r *rated, receipt string, n int64) (wait time.Duration, cancel func()) {
+	keys := []string{r.key + receipt, r.key}
+	reply := s.run(&limitscript.ReserveScript, keys, append([]any{int64(time.Hour / time.Microsecond), 3_600_000},
+		r.row(n)...)...).([]any)
+	require.EqualValues(s.t, 1, reply[0])
+	return time.Duration(reply[1].(int64)) * time.Microsecond, func() {
+		require.EqualValues(s.t, 1, s.run(&limitscript.SettleScript, keys, "0", 3_600_000, r.rate, n*r.token, 0, r.most))
+	}
+}
+
+// What a later reservation waits for has been counted on: it does not go back with an earlier one.
+func TestACancelGivesNothingBackOfWhatALaterOneWaitsFor(t *testing.T) {
+	t.Parallel()
+	s := newClocked(t, luatomictest.Client(t))
+	r := newRated(t, luatomictest.Namespace(t), limit.Per(1, time.Minute), time.Hour)
+	wait, cancel := s.reserved(r, "a", 1)
+	require.Zero(t, wait)
+	wait, _ = s.reserved(r, "b", 1)
+	require.Equal(t, time.Minute, wait)
+	cancel()
+	wait, _ = s.reserved(r, "c", 1)
+	require.Equal(t, 2*time.Minute, wait, "not beside b")
+}
+
+// What an earlier cancel gave back is not given back again by that of another reservation, after it was spent.
+func TestTwoCancelsGiveBackWhatHasNotFlowedBack(t *testing.T) {
+	t.Parallel()
+	s := newClocked(t, luatomictest.Client(t))
+	r := newRated(t, luatomictest.Namespace(t), limit.Per(1, time.Second).Burst(10), time.Hour)
+	_, cancel := s.reserved(r, "a", 5)
+	_, second := s.reserved(r, "b", 5)
+	cancel()
+	s.now += 5_000_000
+	passed, debt := s.allow(r, 10)
+	require.True(t, passed)
+	second()
+	_, after := s.allow(r, 0)
+	require.Equal(t, debt, after)
+}
+
 func TestAllCanBeReservedAgainAfterACancel(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), luatomictest.Client(t)
