@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	queuescript "github.com/luatomic/luatomic/gen/queue"
 	"github.com/luatomic/luatomic/internal/testkit/lab"
 	"github.com/luatomic/luatomic/lua"
 	"github.com/luatomic/luatomic/luatomictest"
@@ -75,6 +76,9 @@ func TestEachEndOfAJobLeavesItsIDKnown(t *testing.T) {
 			require.NoError(t, c.ZAdd(ctx, lab.Key(q, "l"), redis.Z{Score: lab.Past, Member: id}).Err())
 			require.Equal(t, 1, lab.Must(q.Reclaim(ctx)).Cancelled)
 		},
+		"expiry": func(_ context.Context, t *testing.T, q *queue.Queue, _ *redis.Client, _ string) {
+			require.NoError(t, takeNone(t, q))
+		},
 		"trim": func(ctx context.Context, t *testing.T, q *queue.Queue, c *redis.Client, _ string) {
 			require.NoError(t, lab.TakeOne(t, q).Bury(ctx, "why"))
 			_, err := q.Trim(ctx, queue.DeadLimits{Age: time.Nanosecond})
@@ -96,7 +100,11 @@ func TestEachEndOfAJobLeavesItsIDKnown(t *testing.T) {
 				if chosen {
 					job.ID, left = "chosen", receipt
 				}
-				id := lab.Push(t, q, job).IDs[0]
+				first := job
+				if name == "expiry" {
+					first.ExpiresAt = time.UnixMilli(lab.Past)
+				}
+				id := lab.Push(t, q, first).IDs[0]
 				end(ctx, t, q, c, id)
 				require.Zero(t, c.Exists(ctx, lab.Key(q, "b")).Val(), "the job is over")
 				now := c.Time(ctx).Val()
@@ -200,4 +208,22 @@ func TestIDsThatAPushMakesHaveAFormOfTheirOwn(t *testing.T) {
 	chosen, err := s.PushOnce(ctx, "token", queue.Job{})
 	require.NoError(t, err)
 	require.Len(t, chosen.IDs[0], 36)
+}
+
+// A program that calls the script itself without the key of the marks gets an error that names it. Nothing is added.
+func TestAPushOfChosenIDsNeedsTheKeyOfTheMarks(t *testing.T) {
+	t.Parallel()
+	q, c := lab.NewQueue(t, nil)
+	params := queuescript.PushParams{Keep: time.Minute, Jobs: []queuescript.PushJob{{ID: "chosen", Body: []byte("x")}}}
+	for key, name := range map[*string]string{
+		&params.Ready: "r", &params.Scheduled: "s", &params.Bodies: "b", &params.Leases: "l", &params.Failures: "n",
+		&params.Unique: "u", &params.Expiry: "ux", &params.Control: "c", &params.Wake: "w", &params.Receipt: "p",
+		&params.Options: "o",
+	} {
+		*key = lab.Key(q, name)
+	}
+	_, err := queuescript.Push(t.Context(), c, params)
+	require.ErrorIs(t, err, lua.ErrNotExecuted)
+	require.ErrorContains(t, err, "one for ids that the callers chose")
+	require.Zero(t, c.Exists(t.Context(), params.Ready, params.Bodies, params.Receipt).Val())
 }

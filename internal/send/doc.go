@@ -1,6 +1,6 @@
 // Package send is the layer between callers and connections. Calls of the same moment share round trips (Pipeline), a
 // plain command is sent before a script (Ahead), a command is sent without a retry (Once), functions run at the same
-// time (Abreast), and a caller is told that a reply answers a retry (Resent).
+// time (Abreast), and a caller learns that a reply answers a retry (Resent).
 //
 // A Pipeline serves one server. A call that is alone is sent at once. Otherwise a call is sent after the goroutines
 // that can run have run: the reply of one round trip wakes many callers, and their next calls share a round trip. While

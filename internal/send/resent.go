@@ -12,7 +12,7 @@ const BeforeResent = "the attempt before it: "
 // ResentKey is the context key of a ResentNoter.
 type ResentKey struct{}
 
-// A ResentNoter is told that a reply answers a retry.
+// A ResentNoter notes that a reply answers a retry.
 type ResentNoter interface{ NoteResent() }
 
 // Resent says whether a reply answers a retry. The zero value says no.
@@ -24,7 +24,7 @@ func (n *Resent) NoteResent() { *n = true }
 // FailedKey is the context key of a FailureNoter.
 type FailedKey struct{}
 
-// A FailureNoter is told before each retry why the last attempt did not run the script. A caller that returns before
+// A FailureNoter notes before each retry why the last attempt did not run the script. A caller that returns before
 // the last attempt ends has no other reason to report.
 type FailureNoter interface{ NoteFailed(err error) }
 
