@@ -41,6 +41,18 @@ func TestServerUnderALongTemporaryFolder(t *testing.T) {
 	require.True(t, ok, output)
 }
 
+// The server that a process starts for its tests refuses what the tests of other packages would notice.
+func TestTheSharedServerOfAProcessIsRestricted(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("LUATOMIC_REDIS_URL") != "" { // another program's server, which stays as it is
+		output, ok := rerun(t, "^"+t.Name()+"$", "LUATOMIC_REDIS_URL=", "LUATOMIC_REQUIRE=local")
+		require.True(t, ok, output)
+		return
+	}
+	err := luatomictest.Client(t).Do(t.Context(), "ACL", "DELUSER", "nobody").Err()
+	require.ErrorContains(t, err, "NOPERM")
+}
+
 // secret is a part of a password in a URL.
 const secret = "s3cr"
 
