@@ -80,7 +80,8 @@ func (s *clocked) reserved(r *rated, receipt string, n int64) (wait time.Duratio
 		r.row(n)...)...).([]any)
 	require.EqualValues(s.t, 1, reply[0])
 	return time.Duration(reply[1].(int64)) * time.Microsecond, func() {
-		require.EqualValues(s.t, 1, s.run(&limitscript.SettleScript, keys, "0", 3_600_000, r.rate, n*r.token, 0, r.most))
+		settled := s.run(&limitscript.SettleScript, keys, "0", 3_600_000, r.rate, n*r.token, 0, r.most)
+		require.EqualValues(s.t, 1, settled)
 	}
 }
 

@@ -22,7 +22,8 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	c := redis.NewClient(options)
-	if c.Ping(context.Background()).Err() != nil || !redis.HasErrorPrefix(c.FlushAll(context.Background()).Err(), "NOPERM") {
+	err = c.FlushAll(context.Background()).Err()
+	if c.Ping(context.Background()).Err() != nil || !redis.HasErrorPrefix(err, "NOPERM") {
 		os.Exit(1)
 	}
 	os.Exit(7)
